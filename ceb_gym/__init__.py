@@ -1,0 +1,1 @@
+"""Gymnasium wrappers that attach a Critic Experience Bank confidence to every step."""

@@ -1,0 +1,1 @@
+"""Agents that come along, for examples and experiments."""

@@ -1,0 +1,1 @@
+"""The Critic Experience Bank: trajectories, labels and records in a database."""

@@ -1,0 +1,1 @@
+"""Critics: what gives a confidence to a proposed action."""

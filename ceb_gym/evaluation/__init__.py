@@ -1,0 +1,1 @@
+"""Evaluation: rollouts, metrics, intervals, reports."""

@@ -1,0 +1,1 @@
+"""Hindsight labelers: pseudo-labels for finished episodes."""

@@ -1,0 +1,1 @@
+"""Policies: what happens with a judged action."""

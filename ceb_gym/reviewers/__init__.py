@@ -1,0 +1,1 @@
+"""Reviewers: the last word on a deferred action."""

@@ -1,0 +1,1 @@
+"""Recorded streams: the JSON Lines format and its importers."""

@@ -1,0 +1,1 @@
+"""Summarizers: observations and actions as compact text."""

@@ -1,0 +1,1 @@
+"""Environments that come along with ceb_gym."""
