@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 Ending = Literal["terminated", "truncated", "abandoned", "segmented"]
 DecisionKind = Literal["execute", "defer", "modify", "terminate"]
 TrajectoryStatus = Literal["open", "pending", "labelled", "held"]
-
-NO_FEATURES: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Step:
     propensity: float = 1.0
     repeated: bool = False
     critic: str = ""
-    features: Mapping[str, float] = field(default=NO_FEATURES)
+    features: Mapping[str, float] = field(default_factory=dict)
     rationale: str = ""
 
 
@@ -178,7 +175,7 @@ class Record:
     critic: str
     labeler: str
     created_at: float
-    features: Mapping[str, float] = field(default=NO_FEATURES)
+    features: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +242,7 @@ class Verdict:
     confidence: float | None
     rationale: str = ""
     source: str = ""
-    usage: Mapping[str, float] = field(default=NO_FEATURES)
+    usage: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,4 +262,4 @@ class Assessment:
     verdict: Verdict
     precedents: Precedents
     decision: Decision
-    features: Mapping[str, float] = field(default=NO_FEATURES)
+    features: Mapping[str, float] = field(default_factory=dict)
