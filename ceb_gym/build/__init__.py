@@ -1,0 +1,1 @@
+"""From short strings and objects to critics, labelers, policies, banks and engines."""

@@ -1,0 +1,187 @@
+"""Builds each exchangeable part from a string or takes the object that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from ceb_gym.bank.store import SqlBank
+from ceb_gym.build.specs import OBJECT, build_named, construct, load, parse_spec
+from ceb_gym.critics.simple import BaseRateCritic, ConstantCritic, CountsCritic, NeighborsCritic
+from ceb_gym.errors import ConfigurationError
+from ceb_gym.hindsight.rules import CallableLabeler, ReturnLabeler, RewardLevelLabeler, SuccessLabeler
+from ceb_gym.policies.simple import (
+    DeferBelow,
+    DeferLowest,
+    Governor,
+    NeverDefer,
+    PolicyChain,
+    ReviewBudget,
+)
+from ceb_gym.protocols import Bank, Critic, HindsightLabeler, Policy, Retriever, Summarizer
+from ceb_gym.retrieval.simple import RandomRetriever, RecentRetriever
+from ceb_gym.retrieval.views import TfidfRetriever
+from ceb_gym.reviewers.timed import TimedReviewer
+from ceb_gym.summaries.generic import GenericSummarizer
+
+Known = Mapping[str, tuple[Any, str | None]]
+
+CRITICS: Known = {
+    "base_rate": (BaseRateCritic, None),
+    "constant": (ConstantCritic, "confidence"),
+    "counts": (CountsCritic, None),
+    "neighbors": (NeighborsCritic, None),
+}
+LABELERS: Known = {
+    "reward_level": (RewardLevelLabeler, None),
+    "return": (ReturnLabeler, "gamma"),
+    "success": (SuccessLabeler, None),
+}
+POLICIES: Known = {
+    "never": (NeverDefer, None),
+    "defer_below": (DeferBelow, "threshold"),
+    "defer_lowest": (DeferLowest, "share"),
+    "review_budget": (ReviewBudget, "budget"),
+}
+RETRIEVERS: Known = {
+    "tfidf": (TfidfRetriever, None),
+    "random": (RandomRetriever, None),
+    "recent": (RecentRetriever, None),
+}
+SUMMARIZERS: Known = {"generic": (GenericSummarizer.for_spaces, None)}
+
+
+def make_critic(critic: Any) -> Critic:
+    """Builds a critic from a spec, or returns the given one."""
+    if isinstance(critic, str):
+        if " | " in critic:
+            raise ConfigurationError(f"The critic {critic!r} joins several: this version takes one.")
+        critic, _ = build_named("critic", critic, CRITICS)
+    if not isinstance(critic, Critic):
+        raise ConfigurationError(
+            f"The critic {critic!r} lacks `name`, `k` or `judge` (see protocols.Critic)."
+        )
+    return critic
+
+
+def make_labeler(labeler: Any) -> HindsightLabeler | None:
+    """Builds a labeler; None for "none": trajectories are kept and wait for `ceb bank label`."""
+    if labeler is None:
+        raise ConfigurationError(
+            "A bank that learns needs a labeler, and which is right is never guessed: pass "
+            'labeler="return:0.99" (Gymnasium rewards), "success" (info["success"] at the end), '
+            '"reward_level" (the reward is a level, as in InterCode), a callable, "none" (label later), '
+            'or learn="off".'
+        )
+    if isinstance(labeler, str):
+        if labeler == "none":
+            return None
+        labeler, _ = build_named("labeler", labeler, LABELERS)
+    if not isinstance(labeler, HindsightLabeler):
+        if not callable(labeler):
+            raise ConfigurationError(f"The labeler {labeler!r} is neither a spec, a labeler nor callable.")
+        labeler = CallableLabeler(labeler)
+    return labeler
+
+
+def make_policy(policy: Any) -> Governor:
+    """Builds a policy, or a chain joined by ` | `, with its `explore` and `enforce` switches."""
+    if isinstance(policy, Governor):
+        return policy
+    if not isinstance(policy, str):
+        if not isinstance(policy, Policy):
+            raise ConfigurationError(f"The policy {policy!r} lacks a method of protocols.Policy.")
+        return Governor(policy)
+    switches: dict[str, Any] = {}
+    parts: list[Policy] = []
+    for text in policy.split(" | "):
+        spec = parse_spec("policy", text)
+        options = dict(spec.options)
+        for switch in ("explore", "enforce"):
+            if switch in options:
+                value = options.pop(switch)
+                if switches.setdefault(switch, value) != value:
+                    raise ConfigurationError(f"The policy {policy!r} gives {switch} twice: give it once.")
+        plain = spec.name + (f":{spec.argument}" if spec.argument else "")
+        part, _ = build_named("policy", plain + (f"?{urlencode(options)}" if options else ""), POLICIES)
+        parts.append(part)
+    return Governor(parts[0] if len(parts) == 1 else PolicyChain(parts), **switches)
+
+
+def make_reviewer(reviewer: Any, timeout_s: float) -> TimedReviewer | None:
+    """Builds a reviewer from `module:function`, an object or a callable; None stays None."""
+    if reviewer is None:
+        return None
+    if isinstance(reviewer, str):
+        if reviewer == OBJECT or ":" not in reviewer:
+            parse_spec("reviewer", reviewer)
+            raise ConfigurationError(f"The reviewer {reviewer!r} is not of the form package.module:function.")
+        reviewer = load("reviewer", reviewer)
+        if isinstance(reviewer, type):
+            reviewer = construct("reviewer", reviewer.__name__, reviewer, {})
+    return TimedReviewer(reviewer, timeout_s)
+
+
+def split_bank_url(bank: str) -> tuple[str, str | None, tuple[str, ...]]:
+    """Splits `URL?scope=TEMPLATE&read_scopes=A,B` into URL, scope template and further scopes to read.
+
+    A plain path means an SQLite file. Other parameters stay with the URL.
+    """
+    if bank == OBJECT:
+        parse_spec("bank", bank)
+    url, _, query = bank.partition("?")
+    pairs = dict(parse_qsl(query, keep_blank_values=True))
+    scope = pairs.pop("scope", None)
+    read_scopes = tuple(name for name in pairs.pop("read_scopes", "").split(",") if name)
+    if not url.startswith("memory:") and "://" not in url:
+        url = f"sqlite:///{url}"
+    return url + (f"?{urlencode(pairs)}" if pairs else ""), scope, read_scopes
+
+
+def make_bank(url: str, *, read_only: bool, clock: Callable[[], float]) -> Bank:
+    """Opens a bank by URL."""
+    return SqlBank(url, read_only=read_only, clock=clock)
+
+
+def snapshot_path(url: str) -> Path | None:
+    """Where the index of a bank file is kept: beside it; None for other banks."""
+    if not url.startswith("sqlite:///"):
+        return None
+    return Path(url.removeprefix("sqlite:///").partition("?")[0] + ".index")
+
+
+def make_retriever(retriever: Any, bank: Bank, url: str) -> Retriever:
+    """Builds a retriever over a bank."""
+    if isinstance(retriever, str):
+        retriever, _ = build_named(
+            "retriever", retriever, RETRIEVERS, bank=bank, snapshot_path=snapshot_path(url)
+        )
+    if not isinstance(retriever, Retriever):
+        raise ConfigurationError(f"The retriever {retriever!r} lacks `view` or `save`.")
+    return retriever
+
+
+def make_summarizer(summarizer: Any, observation_space: Any, action_space: Any) -> Summarizer:
+    """Builds a summarizer; a class with `for_spaces` is built for the environment's spaces."""
+    if summarizer is None:
+        summarizer = "generic"
+    if isinstance(summarizer, str):
+        fixed = {"observation_space": observation_space, "action_space": action_space}
+        spec = parse_spec("summarizer", summarizer)
+        if spec.name in SUMMARIZERS:
+            return GenericSummarizer.for_spaces(observation_space, action_space, **spec.options)
+        factory = load("summarizer", f"{spec.name}:{spec.argument or ''}")
+        if hasattr(factory, "for_spaces"):
+            return _checked(factory.for_spaces(**fixed, **spec.options))
+        return _checked(construct("summarizer", summarizer, factory, spec.options))
+    return _checked(summarizer)
+
+
+def _checked(summarizer: Any) -> Summarizer:
+    if not isinstance(summarizer, Summarizer):
+        raise ConfigurationError(
+            f"The summarizer {summarizer!r} lacks one of `task`, `state`, `action`, `outcome`."
+        )
+    return summarizer

@@ -1,0 +1,133 @@
+"""The short strings that a spec, YAML and the command line share.
+
+`name[:argument][?key=value&key=value]`, alternatives joined by ` | `; or `package.module:attribute[?...]`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from ceb_gym.errors import ConfigurationError
+
+OBJECT = "<object>"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A parsed spec string."""
+
+    name: str
+    argument: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_value(text: str) -> Any:
+    """Reads an option's value: true, false, none, a number, or else text."""
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if lowered in ("none", "null"):
+        return None
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_spec(kind: str, text: str) -> Spec:
+    """Parses one alternative. Raises ConfigurationError for anything that is not a spec."""
+    if text == OBJECT:
+        raise ConfigurationError(
+            f"This environment was built with a {kind} that was an object, which no spec can hold: "
+            f"pass {kind}=... again when you rebuild it."
+        )
+    head, _, query = text.strip().partition("?")
+    name, _, argument = head.partition(":")
+    if not name:
+        raise ConfigurationError(f"The {kind} {text!r} has no name: write name[:argument][?key=value&...].")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise ConfigurationError(
+            f"The options of the {kind} {text!r} cannot be read: write ?key=value&key=value."
+        ) from None
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigurationError(f"The {kind} {text!r} gives {key} twice: give it once.")
+    return Spec(name, argument or None, {key: parse_value(value) for key, value in pairs})
+
+
+def load(kind: str, path: str) -> Any:
+    """Imports `package.module:attribute`."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        value: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            value = getattr(value, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"The {kind} {path!r} cannot be imported: {error}.") from error
+    return value
+
+
+def construct(kind: str, shown: str, factory: Any, options: Mapping[str, Any]) -> Any:
+    """Calls a class or function with options, and names the valid ones where an option is unknown."""
+    parameters = inspect.signature(factory).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    unknown = [] if takes_any else [key for key in options if key not in parameters]
+    if unknown:
+        known = ", ".join(parameters) or "none"
+        raise ConfigurationError(f"The {kind} {shown!r} has no option {unknown[0]!r}: it takes {known}.")
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and name not in options
+    ]
+    if missing:
+        raise ConfigurationError(
+            f"The {kind} {shown!r} needs {missing[0]}: give it as an argument or option."
+        )
+    return factory(**options)
+
+
+def build_named(
+    kind: str, text: str, known: Mapping[str, tuple[Any, str | None]], **fixed: Any
+) -> tuple[Any, Spec]:
+    """Builds the part that a spec names.
+
+    Args:
+        kind: What it is, for messages.
+        text: The spec.
+        known: For each name the factory and which of its parameters the argument after the colon fills.
+        fixed: Further arguments, given only to factories that take them.
+
+    Returns:
+        The part and the parsed spec.
+    """
+    spec = parse_spec(kind, text)
+    if spec.name in known:
+        factory, argument_name = known[spec.name]
+        options = dict(spec.options)
+        if spec.argument is not None:
+            if argument_name is None:
+                raise ConfigurationError(f"The {kind} {spec.name} takes no argument, got {spec.argument!r}.")
+            options[argument_name] = parse_value(spec.argument)
+    elif spec.argument is not None and all(part.isidentifier() for part in spec.name.split(".")):
+        factory, options = load(kind, f"{spec.name}:{spec.argument}"), dict(spec.options)
+    else:
+        names = ", ".join(sorted(known))
+        raise ConfigurationError(
+            f"There is no {kind} {spec.name!r}: choose one of {names}, or write package.module:name."
+        )
+    accepted = inspect.signature(factory).parameters
+    options.update({key: value for key, value in fixed.items() if key in accepted})
+    return construct(kind, text, factory, options), spec

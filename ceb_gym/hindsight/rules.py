@@ -1,0 +1,180 @@
+"""Pseudo-labels by rule: from rewards, from the final outcome, or by the user's own function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from ceb_gym.errors import ConfigurationError, LabelerError
+from ceb_gym.streams.reward_rules import reward_level_labels
+from ceb_gym.types import Step, StepLabel, Trajectory
+
+
+def labellable_steps(trajectory: Trajectory) -> list[Step]:
+    """The steps that may be labelled: executed, and with a known outcome."""
+    return [step for step in trajectory.steps if step.executed and step.outcome is not None]
+
+
+def _rewards(steps: Sequence[Step]) -> list[float] | None:
+    """The steps' rewards, or None where one is unknown: then no rule on rewards can say anything."""
+    rewards = [step.reward for step in steps if step.reward is not None]
+    return rewards if len(rewards) == len(steps) else None
+
+
+def _certain(step: Step, label: bool | None) -> StepLabel:
+    return StepLabel(step.index, label, None if label is None else float(label))
+
+
+class RewardLevelLabeler:
+    """Productive when the reward, a level, rises by more than 0.05, or ends at 0.7 or more without a fall.
+
+    Rises are rounded to 4 places first, since logged rises of exactly 0.05 fall both ways in floating point.
+
+    Args:
+        first_baseline: What precedes the first reward: 0 (the paper), or "initial", the reward of doing
+            nothing as the environment states it in `info["initial_reward"]` at reset.
+
+    Source: arXiv 2607.12397, InterCode-Bash.
+    """
+
+    needs_ending = False
+    past_episodes = 0
+
+    def __init__(self, first_baseline: str | float = 0) -> None:
+        if first_baseline != "initial" and not isinstance(first_baseline, int | float):
+            raise ConfigurationError(f'first_baseline is {first_baseline!r}: give a number or "initial".')
+        self._first_baseline = first_baseline
+        shown = first_baseline if first_baseline == "initial" else f"{first_baseline:g}"
+        self.name = f"reward_level?first_baseline={shown}"
+
+    def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
+        """Returns a label for each executed step."""
+        baseline = self._first_baseline
+        if isinstance(baseline, str):
+            if trajectory.initial_reward is None:
+                raise LabelerError(
+                    f"Episode {trajectory.episode_id} states no initial reward, which {self.name} needs: "
+                    'use first_baseline=0, or an environment whose reset gives info["initial_reward"].'
+                )
+            baseline = trajectory.initial_reward
+        steps = labellable_steps(trajectory)
+        rewards = _rewards(steps)
+        if rewards is None:
+            return [_certain(step, None) for step in steps]
+        labels = reward_level_labels(
+            rewards, baseline=float(baseline), ended=trajectory.ending != "segmented"
+        )
+        return [_certain(step, label) for step, label in zip(steps, labels, strict=True)]
+
+
+class ReturnLabeler:
+    """Productive when the discounted return-to-go exceeds the running median at the same step index.
+
+    For rewards that are increments, as Gymnasium's are. The median is taken over the newest finished episodes
+    of the scope that were at least as long; where there is none, the step stays unlabelled.
+
+    Args:
+        gamma: Discount factor in (0, 1].
+        window: How many finished episodes the median looks back over.
+    """
+
+    needs_ending = True
+
+    def __init__(self, gamma: float = 0.99, window: int = 100) -> None:
+        if not isinstance(gamma, int | float) or not 0 < gamma <= 1:
+            raise ConfigurationError(f"gamma is {gamma!r}: give a discount factor in (0, 1].")
+        if not isinstance(window, int) or window < 1:
+            raise ConfigurationError(f"window is {window!r}: give a whole number of episodes, at least 1.")
+        self._gamma = float(gamma)
+        self.past_episodes = window
+        self.name = f"return:{gamma:g}" + ("" if window == 100 else f"?window={window}")
+
+    def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
+        """Returns a label for each executed step, None where no earlier episode got as far."""
+        steps = labellable_steps(trajectory)
+        rewards = _rewards(steps)
+        if rewards is None:
+            return [_certain(step, None) for step in steps]
+        past = [self._returns_to_go(earlier) for earlier in past_rewards]
+        labels = []
+        for position, value in enumerate(self._returns_to_go(rewards)):
+            earlier = [returns[position] for returns in past if len(returns) > position]
+            label = value > median(earlier) + 1e-12 if earlier else None
+            labels.append(_certain(steps[position], label))
+        return labels
+
+    def _returns_to_go(self, rewards: Sequence[float]) -> list[float]:
+        returns: list[float] = []
+        total = 0.0
+        for reward in reversed(rewards):
+            total = reward + self._gamma * total
+            returns.append(total)
+        return returns[::-1]
+
+
+class SuccessLabeler:
+    """Gives every executed step the episode's final outcome.
+
+    Args:
+        reward_above: Where the environment states no success of its own (`info["success"]` or
+            `info["is_success"]` at the end), the episode counts as a success when its last reward exceeds
+            this. None: such episodes stay unlabelled.
+    """
+
+    needs_ending = True
+    past_episodes = 0
+
+    def __init__(self, reward_above: float | None = None) -> None:
+        if reward_above is not None and not (
+            isinstance(reward_above, int | float) and math.isfinite(reward_above)
+        ):
+            raise ConfigurationError(f"reward_above is {reward_above!r}: give a finite number.")
+        self._reward_above = reward_above
+        self.name = "success" + ("" if reward_above is None else f"?reward_above={reward_above:g}")
+
+    def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
+        """Returns the same label for each executed step."""
+        steps = labellable_steps(trajectory)
+        success = trajectory.success
+        last_reward = steps[-1].reward if steps else None
+        if success is None and self._reward_above is not None and last_reward is not None:
+            success = last_reward > self._reward_above
+        return [_certain(step, success) for step in steps]
+
+
+class CallableLabeler:
+    """A user's function as labeler.
+
+    Args:
+        function: Called with the trajectory; returns True, False or None for each executed step with an
+            outcome, in order, or a list of StepLabel.
+        name: Stored with each record; by default the function's own name.
+    """
+
+    needs_ending = True
+    past_episodes = 0
+
+    def __init__(self, function: Callable[[Trajectory], Sequence[Any]], name: str | None = None) -> None:
+        self._function = function
+        self.name = name or f"callable:{getattr(function, '__qualname__', type(function).__name__)}"
+
+    def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
+        """Returns what the function says. Raises LabelerError when that does not fit the steps."""
+        steps = labellable_steps(trajectory)
+        labels = list(self._function(trajectory))
+        if labels and all(isinstance(label, StepLabel) for label in labels):
+            return labels
+        if len(labels) != len(steps):
+            raise LabelerError(
+                f"{self.name} returned {len(labels)} labels for {len(steps)} executed steps: "
+                "give one for each."
+            )
+        for label in labels:
+            if label is not None and label not in (0, 1):
+                raise LabelerError(f"{self.name} returned {label!r} as a label: give True, False or None.")
+        return [
+            _certain(step, None if label is None else bool(label))
+            for step, label in zip(steps, labels, strict=True)
+        ]
