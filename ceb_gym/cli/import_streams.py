@@ -1,0 +1,67 @@
+"""`ceb import`: turns other people's logs into recorded streams."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ceb_gym.errors import ConfigurationError
+from ceb_gym.streams import write_stream
+from ceb_gym.streams.intercode import ImportedRuns, import_intercode_logs
+
+AddImporter = Callable[["argparse._SubParsersAction[Any]"], None]
+
+
+def add_import_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Adds `import` and its importers to the command line."""
+    parser = subparsers.add_parser(
+        "import",
+        help="turn logs of agent runs into a recorded stream",
+        description="Turn logs of agent runs into a recorded stream (docs/stream-format.md).",
+    )
+    importers = parser.add_subparsers(dest="importer", metavar="KIND", required=True)
+    for add_importer in IMPORTERS:
+        add_importer(importers)
+
+
+def run_intercode_import(args: argparse.Namespace) -> int:
+    """Imports InterCode logs and prints what was found; returns the exit code."""
+    if args.out.is_dir():
+        raise ConfigurationError(f"--out {args.out}: is a folder; give the path of the file to write.")
+    runs = import_intercode_logs(args.paths, first_baseline=args.first_baseline)
+    write_stream(args.out, runs.header, runs.episodes)
+    print(_summary(args.out, runs))
+    return 0
+
+
+def _add_intercode(importers: argparse._SubParsersAction[Any]) -> None:
+    parser = importers.add_parser(
+        "intercode-logs",
+        help="multi-turn runs of InterCode-Bash",
+        description="Import run logs of InterCode-Bash. Of a folder only *multiturn*.json is taken.",
+    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="log files or their folders")
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the stream to write")
+    parser.add_argument(
+        "--first-baseline",
+        choices=["0", "initial"],
+        default="0",
+        help="level before the first step in the labelling rule: 0 (as in the paper, default) or the "
+        "reward of doing nothing",
+    )
+    parser.set_defaults(run=run_intercode_import)
+
+
+def _summary(out: Path, runs: ImportedRuns) -> str:
+    share = runs.n_productive / runs.n_steps
+    lines = [
+        f"{out}: {len(runs.episodes):,} episodes, {runs.n_steps:,} steps.",
+        f"{runs.n_productive:,} steps ({share:.1%}) are productive by {runs.header.label_rule}.",
+    ]
+    return "\n".join([*lines, *(f"note: {note}" for note in runs.notes)])
+
+
+IMPORTERS: Final[tuple[AddImporter, ...]] = (_add_intercode,)
+"""One function per kind of log; each adds a sub-parser whose `run` default takes the parsed arguments."""
