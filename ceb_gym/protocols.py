@@ -261,8 +261,11 @@ class Bank(Settings, Protocol):
         """Returns what was added and removed. Raises RevisionGoneError below the scope's floor."""
         ...
 
-    def past_rewards(self, scope: str, limit: int) -> list[tuple[float, ...]]:
-        """Returns the executed steps' rewards of the newest finished episodes, newest first."""
+    def past_rewards(self, scope: str, limit: int, *, before: str | None = None) -> list[tuple[float, ...]]:
+        """Returns the executed steps' rewards of the newest finished episodes, newest first.
+
+        With `before`, only episodes stored before the one with this id count.
+        """
         ...
 
     def close(self) -> None:

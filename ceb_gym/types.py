@@ -261,5 +261,5 @@ class Assessment:
     query: Query
     verdict: Verdict
     precedents: Precedents
-    decision: Decision
+    decision: Decision = Decision("execute")
     features: Mapping[str, float] = field(default_factory=dict)

@@ -172,4 +172,4 @@ class NeighborsCritic:
         return Verdict(min(max(confidence, 0.0), 1.0), rationale, self.name)
 
     def _weight(self, precedents: Iterable[Precedent]) -> float:
-        return sum(precedent.similarity**self._power for precedent in precedents)
+        return float(sum(precedent.similarity**self._power for precedent in precedents))

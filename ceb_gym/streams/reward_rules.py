@@ -21,6 +21,7 @@ def reward_level_labels(rewards: Sequence[float], *, baseline: float, decimals: 
         decimals: Levels are rounded to this many places and compared as whole numbers, so that a rise of
             exactly 0.05 never counts. None compares the raw floats, where 0.78 to 0.8300000000000001
             counts and 0.67 to 0.72 does not.
+        ended: Whether the last reward is the episode's last; False for the first part of a longer one.
 
     Returns:
         One label per reward.
@@ -36,7 +37,7 @@ def reward_level_labels(rewards: Sequence[float], *, baseline: float, decimals: 
     before = level(baseline)
     for index, reward in enumerate(rewards):
         after = level(reward)
-        last = index == len(rewards) - 1
+        last = ended and index == len(rewards) - 1
         rises = after - before > level(MIN_RISE)
         labels.append(rises or (last and after >= level(GOOD_LEVEL) and after >= before))
         before = after

@@ -1,0 +1,62 @@
+"""Checks the wrapper's arguments, and says what of them a spec can record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ceb_gym.build.specs import OBJECT
+from ceb_gym.errors import ConfigurationError
+
+
+def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What a spec records: plain configuration as it is, an object as a marker that names its argument."""
+    return {name: _plain(value) for name, value in arguments.items()}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values()):
+        return dict(value)
+    return OBJECT
+
+
+def fill_scope(template: str, env_id: str, fields: Mapping[str, str] | None) -> str:
+    """Fills in a scope template. Raises ConfigurationError for a field without a value."""
+    try:
+        return template.format(**{"env_id": env_id, **(fields or {})})
+    except (KeyError, IndexError, ValueError) as error:
+        raise ConfigurationError(
+            f"The scope template {template!r} cannot be filled in ({error!r}): pass "
+            'scope_fields={"name": "value"} for each field in braces.'
+        ) from error
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Raises ConfigurationError for the first argument that cannot work, with its value."""
+    clock = arguments["clock"]
+    if clock is not None and not callable(clock):
+        raise ConfigurationError(f"clock is {clock!r}: pass a callable that returns seconds, or None.")
+    choices = {
+        "early_reset": ("hold", "label", "drop"),
+        "review_on": ("repeat", "every"),
+        "journal": ("episode", "step"),
+    }
+    for name, valid in choices.items():
+        if arguments[name] not in valid:
+            raise ConfigurationError(f"{name} is {arguments[name]!r}: choose one of {', '.join(valid)}.")
+    on_defer = arguments["on_defer"]
+    if not callable(on_defer) and on_defer not in ("repeat", "append_reason"):
+        hint = " (an object cannot be recorded: pass it again)" if on_defer == OBJECT else ""
+        raise ConfigurationError(f'on_defer is {on_defer!r}{hint}: "repeat", "append_reason" or a callable.')
+    for name, least in (("max_deferrals", 1), ("segment_steps", 2)):
+        value = arguments[name]
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigurationError(f"{name} is {value!r}: give a whole number of at least {least}.")
+    as_of = arguments["as_of"]
+    if as_of is not None and (isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 0):
+        raise ConfigurationError(f"as_of is {as_of!r}: give a revision, a whole number from 0.")
+    reward = arguments["deferred_reward"]
+    if reward is not None and not abs(float(reward)) < float("inf"):
+        raise ConfigurationError(f"deferred_reward is {reward!r}: give a finite number.")

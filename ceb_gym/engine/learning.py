@@ -1,0 +1,192 @@
+"""From a finished episode to records: stored at once, labelled inline, in the background, or later."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from ceb_gym.errors import BankConflictError, BankError, LabelerError
+from ceb_gym.protocols import Bank, HindsightLabeler
+from ceb_gym.types import StepLabel, Trajectory, TrajectoryKey, TrajectoryStatus
+
+LearnMode = Literal["inline", "background", "off"]
+
+
+def label_stored(bank: Bank, labeler: HindsightLabeler, key: TrajectoryKey) -> int | None:
+    """Labels one stored trajectory and commits its records.
+
+    The labeler runs outside any transaction, under a claim, so that two processes never label the same
+    trajectory and a process that dies leaves it to the next.
+
+    Returns:
+        The scope's new revision, or None where another process has the claim or has finished.
+
+    Raises:
+        LabelerError: If the labeler fails; the trajectory keeps waiting for labels.
+    """
+    claim = bank.claim(key)
+    if claim is None:
+        return None
+    try:
+        trajectory = bank.episode(key.episode_id, until_segment=key.segment)
+        past = (
+            bank.past_rewards(trajectory.scope, labeler.past_episodes, before=key.episode_id)
+            if labeler.past_episodes
+            else []
+        )
+        labels = _checked_labels(labeler, trajectory, labeler.label(trajectory, past))
+    except BaseException as error:
+        bank.release(claim)
+        if isinstance(error, LabelerError | BankError) or not isinstance(error, Exception):
+            raise
+        raise LabelerError(f"Labeler {labeler.name} raised {type(error).__name__}: {error}") from error
+    return bank.commit_labels(claim, labels, labeler.name)
+
+
+def _checked_labels(
+    labeler: HindsightLabeler, trajectory: Trajectory, labels: Sequence[StepLabel]
+) -> list[StepLabel]:
+    executed = {step.index for step in trajectory.steps if step.executed}
+    seen: set[int] = set()
+    for label in labels:
+        if label.index not in executed or label.index in seen:
+            raise LabelerError(
+                f"Labeler {labeler.name} labelled step {label.index} of episode {trajectory.episode_id}, "
+                "which was not executed or is labelled already: label each executed step once."
+            )
+        seen.add(label.index)
+    return list(labels)
+
+
+class Learner:
+    """Takes finished trajectories.
+
+    Args:
+        bank: Where they go.
+        labeler: None keeps them pending until `ceb bank label`.
+        mode: "inline" labels before `submit` returns, "background" on a thread that `flush` waits for.
+    """
+
+    def __init__(self, bank: Bank, labeler: HindsightLabeler | None, mode: LearnMode) -> None:
+        self._bank = bank
+        self._labeler = labeler
+        self._mode = mode
+        self._unsaved: list[tuple[Trajectory, TrajectoryStatus]] = []
+        self._queue: queue.Queue[TrajectoryKey | None] = queue.Queue()
+        self._worker: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def needs_ending(self) -> bool:
+        """Whether a segment has to wait for the end of its episode."""
+        return self._labeler is not None and self._labeler.needs_ending
+
+    def submit(self, trajectory: Trajectory, status: TrajectoryStatus) -> None:
+        """Stores a trajectory and, when it is pending, has it labelled.
+
+        The step that ended the episode must still reach the agent, so a bank that cannot be written now
+        (disk full, locked) gives a warning; the trajectory stays in memory and is stored with the next.
+        """
+        if self._mode == "off":
+            return
+        with self._lock:
+            self._unsaved.append((trajectory, status))
+            try:
+                keys = self._store_unsaved()
+            except BankError as error:
+                warnings.warn(
+                    f"{len(self._unsaved)} episode(s) wait in memory: they could not be stored. {error}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return
+        for key in keys:
+            if self._mode == "background":
+                self._start_worker()
+                self._queue.put(key)
+            else:
+                self._label(key)
+
+    def flush(self) -> None:
+        """Waits until all labels are committed. Raises BankError if an episode could not be stored."""
+        with self._lock:
+            keys = self._store_unsaved()
+        for key in keys:
+            self._label(key)
+        self._queue.join()
+
+    def close(self) -> None:
+        """Flushes and stops the background thread."""
+        try:
+            self.flush()
+        finally:
+            with self._lock:
+                worker, self._worker = self._worker, None
+            if worker is not None:
+                self._queue.put(None)
+                worker.join()
+
+    def _store_unsaved(self) -> list[TrajectoryKey]:
+        keys: list[TrajectoryKey] = []
+        while self._unsaved:
+            trajectory = self._store(*self._unsaved[0])
+            status = self._unsaved.pop(0)[1]
+            if self._labeler is not None and status == "pending":
+                first = 0 if self.needs_ending else trajectory.segment
+                keys.extend(
+                    TrajectoryKey(trajectory.episode_id, segment)
+                    for segment in range(first, trajectory.segment + 1)
+                )
+        return keys
+
+    def _store(self, trajectory: Trajectory, status: TrajectoryStatus) -> Trajectory:
+        """Stores a trajectory, under another id where a given run id was used twice."""
+        for attempt in range(2, 100):
+            try:
+                self._bank.add_trajectory(trajectory, status=status)
+                return trajectory
+            except BankConflictError as error:
+                base = trajectory.episode_id.partition("~")[0]
+                trajectory = replace(trajectory, episode_id=f"{base}~{attempt}")
+                warnings.warn(
+                    f"{error} The new episode is stored as {trajectory.episode_id}: give each run its own "
+                    "run_id, or none.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        raise BankConflictError(
+            f"Episode {trajectory.episode_id} was stored a hundred times under one run id."
+        )
+
+    def _start_worker(self) -> None:
+        with self._lock:
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="ceb-labeler", daemon=True)
+                self._worker.start()
+
+    def _work(self) -> None:
+        while True:
+            key = self._queue.get()
+            try:
+                if key is None:
+                    return
+                self._label(key)
+            finally:
+                self._queue.task_done()
+
+    def _label(self, key: TrajectoryKey) -> None:
+        if self._labeler is None:
+            return
+        try:
+            label_stored(self._bank, self._labeler, key)
+        except (LabelerError, BankError) as error:
+            warnings.warn(
+                f"Episode {key.episode_id} is stored but not labelled: {error} "
+                "It waits for `ceb bank label`.",
+                RuntimeWarning,
+                stacklevel=2,
+            )

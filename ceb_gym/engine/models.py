@@ -1,0 +1,85 @@
+"""Learned critics by revision: each lane is judged by what the bank held at its own pin."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from ceb_gym.errors import RevisionGoneError
+from ceb_gym.protocols import Bank, Critic, LearningCritic
+from ceb_gym.types import Pin, Record
+
+_KEPT_MODELS = 16
+_DENSE_REVISIONS = 32
+
+
+def spaced_revision(revision: int) -> int:
+    """The newest revision, not after the given one, at which a critic is fitted anew from all records.
+
+    Up to 32 every revision is; later ones lie so that each doubling has 32 of them, which keeps the total
+    cost of all fits linear in the number of records.
+    """
+    if revision <= _DENSE_REVISIONS:
+        return revision
+    spacing = 1 << (revision.bit_length() - _DENSE_REVISIONS.bit_length())
+    return revision - revision % spacing
+
+
+class ModelStore:
+    """Fits a learning critic at pins and keeps the newest fitted ones.
+
+    Not safe for concurrent use: the engine locks.
+    """
+
+    def __init__(self, bank: Bank, critic: LearningCritic) -> None:
+        self._bank = bank
+        self._critic = critic
+        self._fitted: OrderedDict[tuple[Pin, ...], Critic] = OrderedDict()
+
+    def at(self, pins: tuple[Pin, ...]) -> Critic:
+        """Returns the critic that has learned what the scopes held at the pins."""
+        if not self._critic.incremental:
+            pins = tuple(Pin(pin.scope, spaced_revision(pin.revision)) for pin in pins)
+        fitted = self._fitted.get(pins)
+        if fitted is None:
+            fitted = self._fit(pins)
+            self._fitted[pins] = fitted
+            while len(self._fitted) > _KEPT_MODELS:
+                self._fitted.popitem(last=False)
+        self._fitted.move_to_end(pins)
+        return fitted
+
+    def _fit(self, pins: tuple[Pin, ...]) -> Critic:
+        if self._critic.incremental and (earlier := self._newest_before(pins)) is not None:
+            added = self._added_since(earlier, pins)
+            if added is not None:
+                return self._critic.fit(added, self._fitted[earlier])
+        records: list[Record] = []
+        for pin in reversed(pins):  # the own scope's records come last: they are the most telling
+            if pin.revision > 0:
+                records.extend(self._bank.records(pin.scope, until=pin.revision))
+        return self._critic.fit(records)
+
+    def _newest_before(self, pins: tuple[Pin, ...]) -> tuple[Pin, ...] | None:
+        scopes = [pin.scope for pin in pins]
+        earlier = [
+            candidate
+            for candidate in self._fitted
+            if [pin.scope for pin in candidate] == scopes
+            and all(a.revision <= b.revision for a, b in zip(candidate, pins, strict=True))
+        ]
+        return max(earlier, key=lambda candidate: sum(pin.revision for pin in candidate), default=None)
+
+    def _added_since(self, earlier: tuple[Pin, ...], pins: tuple[Pin, ...]) -> list[Record] | None:
+        """The records added between the pins, or None where some were removed: then sums start anew."""
+        added: list[Record] = []
+        for before, now in zip(earlier, pins, strict=True):
+            if before.revision == now.revision:
+                continue
+            try:
+                changes = self._bank.changes(now.scope, before.revision, now.revision)
+            except RevisionGoneError:
+                return None
+            if changes.removed:
+                return None
+            added.extend(changes.added)
+        return added

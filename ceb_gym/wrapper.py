@@ -1,0 +1,324 @@
+"""`ConfidenceWrapper`: a confidence with every step, before the environment is touched."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, SupportsFloat, TypeVar
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import data_equivalence
+
+from ceb_gym.build.arguments import check_arguments, fill_scope, plain_arguments
+from ceb_gym.build.engines import EngineConfig, check_config, close_engine, open_engine
+from ceb_gym.build.parts import make_policy, make_reviewer, make_summarizer, split_bank_url
+from ceb_gym.engine.core import Engine
+from ceb_gym.engine.lane import EarlyReset, Lane, LaneSettings
+from ceb_gym.engine.learning import LearnMode
+from ceb_gym.engine.ruling import Arbiter, ReviewOn, Ruling
+from ceb_gym.errors import ConfigurationError, UsageError
+from ceb_gym.protocols import Bank
+from ceb_gym.types import Assessment
+
+UNSCORED = -1.0
+ObsType = TypeVar("ObsType")
+ActType = TypeVar("ActType")
+
+
+class ConfidenceWrapper(
+    gym.Wrapper[ObsType, ActType, ObsType, ActType],
+    gym.utils.RecordConstructorArgs,
+    Generic[ObsType, ActType],
+):
+    """Attaches the confidence of a Critic Experience Bank to every step.
+
+    Each `step(action)` is first judged by the critic, which sees the task, a compact state, the history and
+    the most similar productive and unproductive steps of earlier episodes. The confidence is in
+    `info["ceb"]`; a policy may defer the action, which then reaches the environment zero times. When an
+    episode ends, the labeler turns it into new records of the bank. Spaces, observations and rewards of
+    executed steps are untouched.
+
+    `info["ceb"]` has the same keys and types at every step and reset: `confidence` (float in [0, 1], -1.0
+    when unscored), `scored`, `executed`, `repeated` (bool), `decision`, `reason`, `source` (str),
+    `productive_precedents`, `unproductive_precedents`, `deferrals`, `bank_revision`, `step_index` (int).
+
+    Args:
+        env: Any Gymnasium environment.
+        critic: Spec such as "neighbors", "counts", "base_rate", "constant:0.7", "module:Class?option=1", or a
+            `protocols.Critic`.
+        bank: Path or URL, with an optional scope template and further scopes to read:
+            "bank.db?scope={env_id}/{user}&read_scopes=other", "memory:" (private), or an open `Bank`.
+        labeler: "return:gamma", "success", "reward_level", "none", a callable or a labeler. Required
+            unless `learn="off"`.
+        policy: "never", "defer_below:x", "defer_lowest:b", "review_budget:m?below=x", joined by " | ", each
+            with `explore=p` (execute a deferral anyway) and `enforce=false` (record only); or a Policy.
+        reviewer: Callable or "module:function" with the last word on deferred actions.
+        retriever: "tfidf", "random", "recent", or a Retriever.
+        summarizer: Spec, import string or Summarizer; default: the environment's own, or "generic".
+        on_critic_error: "raise", "unscored", or another critic.
+        learn: "inline" (labelled before `step` returns), "background" (`close` waits) or "off" (read only).
+        early_reset: For episodes reset before their end: "hold" (kept, not labelled), "label" or "drop".
+        on_defer: Observation of a deferred step: "repeat", "append_reason" (text observations), or a
+            callable of (observation, reason).
+        deferred_reward: Reward of a deferred step; None means 0, and is refused once the environment has
+            given a negative reward, since being deferred would then pay.
+        max_deferrals: An episode with this many deferrals is truncated.
+        review_on: "repeat" asks the reviewer at the second deferral of the same action in the same state,
+            "every" at each.
+        review_timeout_s: Seconds a reviewer may take.
+        segment_steps: Longer episodes are committed in segments of this many steps.
+        journal: "step" notes each step in the bank before it runs, "episode" does not.
+        task: Task text where the environment states none.
+        scope_fields: Values for the fields of the scope template.
+        as_of: Newest revision of the scope that may be used.
+        run_id: First part of episode ids; None takes one that the bank never gave before.
+        seed: For exploration; a seed given to `reset` overrides it.
+        clock: Returns seconds since the epoch; None means `time.time`.
+
+    Raises:
+        ConfigurationError: If an argument cannot work.
+
+    Source: arXiv 2607.12397.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[ObsType, ActType],
+        critic: Any = "neighbors",
+        bank: str | Bank = "memory:",
+        labeler: Any = None,
+        policy: Any = "never",
+        *,
+        reviewer: Any = None,
+        retriever: Any = "tfidf",
+        summarizer: Any = None,
+        on_critic_error: Any = "raise",
+        learn: LearnMode = "inline",
+        early_reset: EarlyReset = "hold",
+        on_defer: str | Callable[[Any, str], Any] = "repeat",
+        deferred_reward: float | None = None,
+        max_deferrals: int = 20,
+        review_on: ReviewOn = "repeat",
+        review_timeout_s: float = 30.0,
+        segment_steps: int = 500,
+        journal: str = "episode",
+        task: str = "",
+        scope_fields: Mapping[str, str] | None = None,
+        as_of: int | None = None,
+        run_id: str | None = None,
+        seed: int | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        arguments = {key: value for key, value in locals().items() if key not in ("self", "env", "__class__")}
+        gym.utils.RecordConstructorArgs.__init__(self, **plain_arguments(arguments))
+        gym.Wrapper.__init__(self, env)
+        check_arguments(arguments)
+        self._learn = learn
+        self._on_defer = on_defer
+        self._deferred_reward = deferred_reward
+        url, scope, read_scopes = (
+            split_bank_url(bank) if isinstance(bank, str) else (bank, None, tuple[str, ...]())
+        )
+        env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        self._config = EngineConfig(
+            bank=url,
+            critic=critic,
+            labeler=labeler,
+            retriever=retriever,
+            on_critic_error=on_critic_error,
+            learn=learn,
+            run_id=run_id,
+            clock=clock or time.time,
+            private=object() if url == "memory:" else None,
+        )
+        check_config(self._config)
+        governor, timed_reviewer = make_policy(policy), make_reviewer(reviewer, review_timeout_s)
+        self._arbiter = Arbiter(
+            governor, timed_reviewer, review_on=review_on, max_deferrals=max_deferrals, seed=seed
+        )
+        chosen = summarizer if summarizer is not None else (env.metadata or {}).get("summarizer")
+        settings = LaneSettings(
+            env_id=env_id,
+            scopes=(fill_scope(scope or "{env_id}", env_id, scope_fields), *read_scopes),
+            as_of=as_of,
+            task=task,
+            segment_steps=segment_steps,
+            early_reset=early_reset,
+            journal_steps=journal == "step",
+        )
+        self._lane = Lane(
+            self._open_engine, make_summarizer(chosen, env.observation_space, env.action_space), settings
+        )
+        self._engine: Engine | None = None
+        self._ended = False
+        self._saw_negative_reward = False
+        self._assessed: list[tuple[Any, Assessment]] = []
+
+    def _open_engine(self) -> Engine:
+        self._engine = open_engine(self._config)
+        return self._engine
+
+    @property  # type: ignore[override]  # gym.Wrapper has the same read-only property over Env's attribute
+    def spec(self) -> EnvSpec | None:
+        """The environment's spec with this wrapper in it; nondeterministic while the bank learns."""
+        spec = super().spec
+        if spec is not None and self._learn != "off":
+            spec.nondeterministic = True
+        return spec
+
+    @property
+    def bank(self) -> Bank:
+        """The open bank."""
+        return self._lane.engine.bank
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        """Resets the environment and pins what the bank holds for the new episode."""
+        self._lane.leave()
+        observation, info = self.env.reset(seed=seed, options=options)
+        kept = self._keep(observation)
+        if self._on_defer == "append_reason" and self._arbiter.blocking:
+            self._check_text(observation)
+        self._lane.begin(kept, info, options or {})
+        self._arbiter.begin_episode(seed)
+        self._assessed.clear()
+        self._ended = False
+        return observation, {**info, "ceb": self._block(None)}
+
+    def assess(self, action: ActType) -> Assessment:
+        """Judges an action without executing it; a following `step` of the same action uses the result."""
+        return self.assess_many([action])[0]
+
+    def assess_many(self, actions: Sequence[ActType]) -> list[Assessment]:
+        """Judges several actions at once, in one batch; neither quantiles nor budgets move."""
+        self._require_episode("assess")
+        known = [self._find_assessed(action) for action in actions]
+        missing = [action for action, found in zip(actions, known, strict=True) if found is None]
+        judged = iter(self._lane.judge(missing) if missing else ())
+        assessments = []
+        for action, found in zip(actions, known, strict=True):
+            if found is None:
+                found = self._arbiter.preview(next(judged))
+                self._assessed.append((copy.deepcopy(action), found))
+            assessments.append(found)
+        return assessments
+
+    def confidence(self, action: ActType) -> float | None:
+        """The confidence of an action without executing it; None when unscored."""
+        return self.assess(action).verdict.confidence
+
+    def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Judges the action, then executes it, or defers it as the policy decides."""
+        self._require_episode("step")
+        assessment = self._find_assessed(action)
+        if assessment is None:
+            assessment = self._arbiter.preview(self._lane.judge([action])[0])
+        if assessment.decision.kind != "execute" and self._arbiter.blocking:
+            self._check_deferred_reward()
+        self._assessed.clear()
+        ruling = self._arbiter.rule(self._lane, action, assessment)
+        return self._execute(ruling) if ruling.executes else self._defer(ruling)
+
+    def _execute(self, ruling: Ruling) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        self._lane.journal(ruling.assessment, ruling.proposed)
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(ruling.action)
+        except BaseException as error:
+            self._ended = True
+            self._lane.append_failed(ruling.assessment, ruling.proposed, error)
+            raise
+        self._saw_negative_reward = self._saw_negative_reward or float(reward) < 0
+        self._lane.append_executed(
+            ruling.assessment,
+            proposed=ruling.proposed,
+            propensity=ruling.propensity,
+            observation=self._keep(observation),
+            reward=float(reward),
+            info=info,
+        )
+        block = self._block(ruling)
+        if terminated or truncated:
+            self._ended = True
+            self._lane.finish("terminated" if terminated else "truncated", info)
+        return observation, reward, terminated, truncated, {**info, "ceb": block}
+
+    def _defer(self, ruling: Ruling) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        block = self._block(ruling)
+        observation = copy.deepcopy(self._lane.observation)
+        if callable(self._on_defer):
+            observation = self._on_defer(observation, ruling.assessment.decision.reason)
+        elif self._on_defer == "append_reason":
+            observation = _with_reason(observation, ruling.assessment.decision.reason)
+        if ruling.truncates:
+            self._ended = True
+            self._lane.finish("truncated", {})
+        return observation, float(self._deferred_reward or 0.0), False, ruling.truncates, {"ceb": block}
+
+    def _block(self, ruling: Ruling | None) -> dict[str, Any]:
+        assessment = ruling.assessment if ruling is not None else None
+        confidence = assessment.verdict.confidence if assessment is not None else None
+        return {
+            "confidence": UNSCORED if confidence is None else confidence,
+            "scored": confidence is not None,
+            "executed": ruling is not None and ruling.executes,
+            "repeated": assessment is not None and assessment.query.repeated,
+            "decision": assessment.decision.kind if assessment is not None else "none",
+            "reason": assessment.decision.reason if assessment is not None else "",
+            "source": assessment.verdict.source if assessment is not None else "",
+            "productive_precedents": len(assessment.precedents.productive) if assessment is not None else 0,
+            "unproductive_precedents": len(assessment.precedents.unproductive)
+            if assessment is not None
+            else 0,
+            "deferrals": self._arbiter.deferrals,
+            "bank_revision": self._lane.revision,
+            "step_index": assessment.query.step_index if assessment is not None else 0,
+        }
+
+    def _keep(self, observation: Any) -> Any:
+        """What a deferral would repeat: a copy, since agents and environments may write into theirs."""
+        return copy.deepcopy(observation) if self._arbiter.blocking else observation
+
+    def _find_assessed(self, action: ActType) -> Assessment | None:
+        for assessed, assessment in self._assessed:
+            if type(assessed) is type(action) and data_equivalence(assessed, action):
+                return assessment
+        return None
+
+    def _require_episode(self, call: str) -> None:
+        if self._lane.running:
+            return
+        when = "after the episode ended" if self._ended else "before `reset`"
+        raise UsageError(f"`{call}` was called {when}: call `reset` first.")
+
+    def _check_deferred_reward(self) -> None:
+        if self._deferred_reward is None and self._saw_negative_reward:
+            raise ConfigurationError(
+                "This environment gives negative rewards, and a deferred step would earn 0: an agent that "
+                "learns from rewards would learn to be deferred. Pass deferred_reward (for example the "
+                'reward of an ordinary step, -1.0), or use policy="never" and read info["ceb"]["confidence"].'
+            )
+
+    def _check_text(self, observation: Any) -> None:
+        shown = _with_reason(observation, "reason.") if isinstance(observation, str) else None
+        if shown is None or not self.observation_space.contains(shown):
+            raise ConfigurationError(
+                'on_defer="append_reason" needs a text observation space that holds any text; this one is '
+                f'{self.observation_space}: use "repeat" or a callable of (observation, reason).'
+            )
+
+    def close(self) -> None:
+        """Commits what is pending and closes the environment; the bank too, when nobody else uses it."""
+        try:
+            self._lane.leave()
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                close_engine(engine)
+        finally:
+            super().close()
+
+
+def _with_reason(observation: str, reason: str) -> str:
+    return f"{observation}\n[deferred: {reason}]"
