@@ -9,7 +9,9 @@ MIN_RISE: Final = 0.05
 GOOD_LEVEL: Final = 0.7
 
 
-def reward_level_labels(rewards: Sequence[float], *, baseline: float, decimals: int | None = 4) -> list[bool]:
+def reward_level_labels(
+    rewards: Sequence[float], *, baseline: float, decimals: int | None = 4, ended: bool = True
+) -> list[bool]:
     """Says which steps were productive, from the reward level after each step.
 
     A step is productive when the level rises by more than 0.05 over the level before it, or when it is
