@@ -20,7 +20,7 @@ from ceb_gym.engine.learning import LearnMode
 from ceb_gym.engine.ruling import Arbiter, ReviewOn, Ruling
 from ceb_gym.errors import ConfigurationError, UsageError
 from ceb_gym.protocols import Bank
-from ceb_gym.types import Assessment
+from ceb_gym.types import Assessment, Pin
 
 UNSCORED = -1.0
 ObsType = TypeVar("ObsType")
@@ -173,6 +173,21 @@ class ConfidenceWrapper(
         """The open bank."""
         return self._lane.engine.bank
 
+    @property
+    def pins(self) -> tuple[Pin, ...]:
+        """The scopes and revisions that the running (or last) episode is judged by; the own scope first."""
+        return self._lane.pins
+
+    @property
+    def episode_id(self) -> str:
+        """The running (or last) episode's id in the bank."""
+        return self._lane.episode_id
+
+    def flush(self) -> None:
+        """Waits until all finished episodes are labelled and committed."""
+        if self._engine is not None:
+            self._engine.learner.flush()
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
@@ -273,7 +288,7 @@ class ConfidenceWrapper(
             if assessment is not None
             else 0,
             "deferrals": self._arbiter.deferrals,
-            "bank_revision": self._lane.revision,
+            "bank_revision": self._lane.pins[0].revision,
             "step_index": assessment.query.step_index if assessment is not None else 0,
         }
 

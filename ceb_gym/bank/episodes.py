@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Insert, Table, and_, bindparam, delete, or_, select, true, update
+from sqlalchemy import Connection, Insert, Table, and_, bindparam, delete, func, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ceb_gym.bank.rows import Row, step_from_row
@@ -56,6 +56,10 @@ _NEWEST_FINISHED = (
     .where(_T.scope == bindparam("of_scope"), _T.finished == true())
     .order_by(_T.trajectory_id.desc())
     .limit(bindparam("newest"))
+)
+_NEWEST_FINISHED_BEFORE = _NEWEST_FINISHED.where(
+    _T.trajectory_id
+    < select(func.min(_T.trajectory_id)).where(_T.episode_id == bindparam("before")).scalar_subquery()
 )
 _EARLIER_REWARDS = (
     select(_T.episode_id, _T.segment, _T.rewards)
@@ -161,9 +165,15 @@ def load(connection: Connection, episode_id: str, until_segment: int | None) -> 
     )
 
 
-def newest_rewards(connection: Connection, scope: str, limit: int) -> list[tuple[float, ...]]:
-    """Returns the rewards of the newest finished episodes, newest first."""
-    rows: Sequence[Any] = connection.execute(_NEWEST_FINISHED, {"of_scope": scope, "newest": limit}).all()
+def newest_rewards(
+    connection: Connection, scope: str, limit: int, before: str | None = None
+) -> list[tuple[float, ...]]:
+    """Returns the rewards of the newest finished episodes (stored before a given one), newest first."""
+    values = {"of_scope": scope, "newest": limit}
+    if before is None:
+        rows: Sequence[Any] = connection.execute(_NEWEST_FINISHED, values).all()
+    else:
+        rows = connection.execute(_NEWEST_FINISHED_BEFORE, {**values, "before": before}).all()
     rewards: dict[str, list[float]] = {row.episode_id: [] for row in rows}
     long = [row.episode_id for row in rows if row.segment > 0]
     if long:

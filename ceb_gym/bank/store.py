@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from sqlalchemy import bindparam, select, update
 
 from ceb_gym.bank import commits, episodes, labeling, maintenance
 from ceb_gym.bank.connection import Database
+from ceb_gym.bank.imports import Importer
 from ceb_gym.bank.location import parse_location
 from ceb_gym.bank.maintenance import Intent, ScopeStats
 from ceb_gym.bank.migrations import prepare
@@ -203,10 +205,13 @@ class SqlBank:
         with self._database.read() as connection:
             return episodes.load(connection, episode_id, until_segment)
 
-    def past_rewards(self, scope: str, limit: int) -> list[tuple[float, ...]]:
-        """Returns the executed steps' rewards of the newest finished episodes, newest first."""
+    def past_rewards(self, scope: str, limit: int, *, before: str | None = None) -> list[tuple[float, ...]]:
+        """Returns the executed steps' rewards of the newest finished episodes, newest first.
+
+        With `before`, only episodes stored before the one with this id count.
+        """
         with self._database.read() as connection:
-            return episodes.newest_rewards(connection, scope, limit)
+            return episodes.newest_rewards(connection, scope, limit, before)
 
     # Records
 
@@ -264,6 +269,18 @@ class SqlBank:
         """Returns what was added and removed. Raises RevisionGoneError below the scope's floor."""
         with self._database.read() as connection:
             return commits.read_changes(connection, scope, since, until)
+
+    @contextmanager
+    def importing(self, scopes: Iterable[str]) -> Iterator[Importer]:
+        """A transaction that takes records from elsewhere as the next revision of each of the scopes.
+
+        Args:
+            scopes: All scopes that the records belong to.
+        """
+        with self._database.write() as connection:
+            importer = Importer(connection, scopes, self._clock())
+            yield importer
+            importer.finish()
 
     # Housekeeping
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ceb_gym.engine.core import Engine
+from ceb_gym.errors import UsageError
 from ceb_gym.features import LOOP_WINDOW, is_repeated, step_features
 from ceb_gym.protocols import Summarizer
 from ceb_gym.text import clean_text
@@ -69,6 +70,7 @@ class Lane:
         self._engine: Engine | None = None
         self._episodes = 0
         self._steps: list[Step] = []
+        self._pins: tuple[Pin, ...] = ()
         self.running = False
         self.observation: Any = None
         self.info: Mapping[str, Any] = {}
@@ -95,25 +97,24 @@ class Lane:
         return episode_id
 
     @property
-    def step_index(self) -> int:
-        """Position of the next step in the episode."""
-        return self._index
-
-    @property
-    def revision(self) -> int:
-        """The own scope's pinned revision."""
-        return self._pins[0].revision
+    def pins(self) -> tuple[Pin, ...]:
+        """The scopes and revisions that the episode is judged by; the own scope first."""
+        if not self._pins:
+            raise UsageError("No episode has begun: call `reset` first.")
+        return self._pins
 
     @property
     def episode_id(self) -> str:
-        """The running episode's id."""
+        """The running (or last) episode's id."""
+        if not self._pins:
+            raise UsageError("No episode has begun: call `reset` first.")
         return self._episode_id
 
     def begin(self, observation: Any, info: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Starts an episode; an unfinished one is handled as `early_reset` says."""
         self.leave()
         engine = self.engine
-        self._pins: tuple[Pin, ...] = engine.pin(self._settings.scopes, self._settings.as_of)
+        self._pins = engine.pin(self._settings.scopes, self._settings.as_of)
         self._episode_id = self._next_episode_id()
         task = self._summarizer.task(observation, info, options) or self._settings.task
         self._task = clean_text(task or self._settings.env_id)

@@ -1,0 +1,221 @@
+"""Runs an agent under a `ConfidenceWrapper` and keeps a row per judged step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+
+from ceb_gym.agents.basic import Agent, FunctionAgent
+from ceb_gym.engine.judging import Judge
+from ceb_gym.errors import ConfigurationError
+from ceb_gym.protocols import Critic
+from ceb_gym.retrieval.simple import RecentRetriever
+from ceb_gym.types import Assessment
+from ceb_gym.wrapper import ConfidenceWrapper
+
+
+@dataclass(slots=True)
+class StepRow:
+    """One judged step.
+
+    Attributes:
+        episode: Number of the episode in this run, from 0.
+        step_index: Position in the episode, from 0.
+        confidence: By estimator name ("critic" is the wrapper's own); None when unscored.
+        label: The label it is evaluated against; None when unlabelled or not executed.
+    """
+
+    episode: int
+    step_index: int
+    task: str
+    action: str
+    confidence: dict[str, float | None]
+    executed: bool
+    decision: str
+    reason: str
+    repeated: bool
+    productive_precedents: int
+    unproductive_precedents: int
+    bank_revision: int
+    reward: float | None
+    label: bool | None = None
+
+
+@dataclass(slots=True)
+class EpisodeRow:
+    """One episode: sum of rewards, number of executed steps and deferrals, how it ended."""
+
+    episode: int
+    episode_id: str
+    total_reward: float
+    n_executed: int
+    n_deferrals: int
+    terminated: bool
+
+
+@dataclass(slots=True)
+class RolloutResult:
+    """What a run gave.
+
+    Attributes:
+        labels_from: "reference" (the environment's reference labels), "bank" (the labels that the bank's
+            labeler gave) or "none".
+        interrupted: Whether Ctrl-C ended the run early; what was done until then is kept.
+    """
+
+    steps: list[StepRow] = field(default_factory=list)
+    episodes: list[EpisodeRow] = field(default_factory=list)
+    labels_from: str = "none"
+    interrupted: bool = False
+
+
+def find_wrapper(env: gym.Env[Any, Any]) -> ConfidenceWrapper[Any, Any]:
+    """Returns the outermost ConfidenceWrapper of an environment."""
+    layer: Any = env
+    while isinstance(layer, gym.Wrapper):
+        if isinstance(layer, ConfidenceWrapper):
+            return layer
+        layer = layer.env
+    raise ConfigurationError("rollout needs an environment with a ConfidenceWrapper around it.")
+
+
+def rollout(
+    env: gym.Env[Any, Any],
+    agent: Agent | Callable[[Any, Mapping[str, Any]], Any],
+    episodes: int,
+    *,
+    seed: int | None = None,
+    estimators: Mapping[str, Critic] | None = None,
+    on_step: Callable[[StepRow], None] | None = None,
+    on_episode: Callable[[EpisodeRow], None] | None = None,
+) -> RolloutResult:
+    """Runs episodes and judges each proposed action by the wrapper's critic and by further estimators.
+
+    Args:
+        env: Has a ConfidenceWrapper around it.
+        agent: An Agent, or a function of observation and info.
+        episodes: How many, at least 1.
+        seed: Given to the first reset.
+        estimators: Critics that judge the same queries at the same pinned revisions, without precedents.
+        on_step: Called after each step.
+        on_episode: Called after each episode.
+
+    Returns:
+        Rows of steps with labels, and of episodes. Ctrl-C ends the run and keeps the finished episodes.
+    """
+    if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
+        raise ConfigurationError(f"episodes is {episodes!r}: give a whole number of at least 1.")
+    wrapper = find_wrapper(env)
+    acting = agent if isinstance(agent, Agent) else FunctionAgent(agent)
+    result = RolloutResult()
+    shadows: dict[str, Judge] = {}
+    try:
+        for number in range(episodes):
+            observation, info = env.reset(seed=seed if number == 0 else None)
+            if not shadows:
+                shadows = _shadows(wrapper, estimators or {})
+            acting.begin(env)
+            rows, episode = _run_episode(env, wrapper, acting, shadows, number, observation, info, on_step)
+            result.steps.extend(rows)
+            result.episodes.append(episode)
+            if _add_reference_labels(env, rows):
+                result.labels_from = "reference"
+            if on_episode is not None:
+                on_episode(episode)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    if result.labels_from != "reference" and result.steps:
+        _add_bank_labels(wrapper, result)
+    return result
+
+
+def _shadows(wrapper: ConfidenceWrapper[Any, Any], estimators: Mapping[str, Critic]) -> dict[str, Judge]:
+    bank = wrapper.bank
+    return {name: Judge(bank, RecentRetriever(bank), critic, "raise") for name, critic in estimators.items()}
+
+
+def _run_episode(
+    env: gym.Env[Any, Any],
+    wrapper: ConfidenceWrapper[Any, Any],
+    agent: Agent,
+    shadows: Mapping[str, Judge],
+    number: int,
+    observation: Any,
+    info: Mapping[str, Any],
+    on_step: Callable[[StepRow], None] | None,
+) -> tuple[list[StepRow], EpisodeRow]:
+    rows: list[StepRow] = []
+    episode = EpisodeRow(number, wrapper.episode_id, 0.0, 0, 0, False)
+    terminated = truncated = False
+    while not (terminated or truncated):
+        action = agent.act(observation, info)
+        assessment = wrapper.assess(action)
+        confidences = {"critic": assessment.verdict.confidence}
+        for name, judge in shadows.items():
+            verdict, _ = judge.judge([assessment.query], [wrapper.pins])[0]
+            confidences[name] = verdict.confidence
+        observation, reward, terminated, truncated, info = env.step(action)
+        row = _row(number, assessment, confidences, info["ceb"], float(reward))
+        rows.append(row)
+        if on_step is not None:
+            on_step(row)
+        episode.total_reward += float(reward)
+        episode.n_executed += row.executed
+        episode.n_deferrals = info["ceb"]["deferrals"]
+    episode.terminated = bool(terminated)
+    return rows, episode
+
+
+def _row(
+    number: int,
+    assessment: Assessment,
+    confidences: dict[str, float | None],
+    block: Mapping[str, Any],
+    reward: float,
+) -> StepRow:
+    query = assessment.query
+    return StepRow(
+        episode=number,
+        step_index=query.step_index,
+        task=query.task,
+        action=query.action,
+        confidence=confidences,
+        executed=block["executed"],
+        decision=block["decision"],
+        reason=block["reason"],
+        repeated=query.repeated,
+        productive_precedents=len(assessment.precedents.productive),
+        unproductive_precedents=len(assessment.precedents.unproductive),
+        bank_revision=query.revision,
+        reward=reward if block["executed"] else None,
+    )
+
+
+def _add_reference_labels(env: gym.Env[Any, Any], rows: Sequence[StepRow]) -> bool:
+    """Fills in the environment's reference labels, if it has any; the only place that asks for them."""
+    try:
+        reference: Callable[[], Sequence[bool | None]] = env.get_wrapper_attr("reference_labels")
+    except AttributeError:
+        return False
+    labels = reference()
+    for row, label in zip((row for row in rows if row.executed), labels, strict=False):
+        row.label = label
+    return any(label is not None for label in labels)
+
+
+def _add_bank_labels(wrapper: ConfidenceWrapper[Any, Any], result: RolloutResult) -> None:
+    """Fills in the pseudo-labels that the bank holds of this run's episodes."""
+    wrapper.flush()
+    scope = wrapper.pins[0].scope
+    labels = {
+        (record.episode_id, record.step_index): record.label
+        for record in wrapper.bank.records(scope, since=result.steps[0].bank_revision)
+    }
+    names = {episode.episode: episode.episode_id for episode in result.episodes}
+    for row in result.steps:
+        row.label = labels.get((names[row.episode], row.step_index))
+        if row.label is not None:
+            result.labels_from = "bank"
