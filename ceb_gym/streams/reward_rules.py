@@ -20,9 +20,9 @@ def reward_level_labels(
     Args:
         rewards: Levels after each step of one whole episode, shape (n_steps,), finite.
         baseline: The level before the first step: 0 as in the paper, or the reward of doing nothing.
-        decimals: Levels are rounded to this many places and compared as whole numbers, so that a rise of
-            exactly 0.05 never counts. None compares the raw floats, where 0.78 to 0.8300000000000001
-            counts and 0.67 to 0.72 does not.
+        decimals: Levels and their differences are rounded to this many places, so that a rise of exactly
+            0.05 never counts. None takes the raw floats, in which 0.83 to 0.88 counts and 0.67 to 0.72
+            does not.
         ended: Whether the last reward is the episode's last; False for the first part of a longer one.
 
     Returns:
@@ -30,17 +30,17 @@ def reward_level_labels(
 
     Source: arXiv 2607.12397, the InterCode-Bash step criterion.
     """
-    unit = 1.0 if decimals is None else 10.0**decimals
 
-    def level(value: float) -> float:
-        return value if decimals is None else round(value * unit)
+    def rounded(value: float) -> float:
+        return value if decimals is None else round(value, decimals)
 
     labels = []
-    before = level(baseline)
+    before = rounded(baseline)
     for index, reward in enumerate(rewards):
-        after = level(reward)
+        after = rounded(reward)
         last = ended and index == len(rewards) - 1
-        rises = after - before > level(MIN_RISE)
-        labels.append(rises or (last and after >= level(GOOD_LEVEL) and after >= before))
+        # The difference of two rounded floats is not itself rounded: 0.88 - 0.83 > 0.05.
+        rises = rounded(after - before) > MIN_RISE
+        labels.append(rises or (last and after >= GOOD_LEVEL and after >= before))
         before = after
     return labels
