@@ -141,8 +141,8 @@ def split_bank_url(bank: str) -> tuple[str, str | None, tuple[str, ...]]:
 
 
 def make_bank(url: str, *, read_only: bool, clock: Callable[[], float]) -> Bank:
-    """Opens a bank by URL."""
-    return SqlBank(url, read_only=read_only, clock=clock)
+    """Opens a bank by URL; one in memory is new, so that reading only would leave it without tables."""
+    return SqlBank(url, read_only=read_only and not url.startswith("memory:"), clock=clock)
 
 
 def snapshot_path(url: str) -> Path | None:

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ceb_gym.engine.core import Engine
@@ -160,7 +160,7 @@ class Lane:
 
     def append_unexecuted(self, assessment: Assessment, *, propensity: float) -> None:
         """Adds a proposal that did not reach the environment."""
-        self._append(replace(_step(assessment, assessment.query.action), propensity=propensity))
+        self._append(_step(assessment, assessment.query.action, propensity=propensity))
 
     def append_executed(
         self,
@@ -178,20 +178,23 @@ class Lane:
         except Exception as error:  # foreign code; the step has run and its result must reach the agent
             outcome = f"[no summary: {type(error).__name__}]"
             warnings.warn(f"The summarizer failed on an outcome: {error!r}", RuntimeWarning, stacklevel=3)
-        step = _step(assessment, proposed)
-        known = _finite_or_none(reward)
-        reason = step.reason if known is not None else f"{step.reason} [reward was {reward!r}]".strip()
         self.observation, self.info = observation, info
-        self._append(
-            replace(step, executed=True, outcome=outcome, reward=known, reason=reason, propensity=propensity)
+        finite = math.isfinite(reward)
+        step = _step(
+            assessment,
+            proposed,
+            executed=True,
+            outcome=outcome,
+            reward=reward if finite else None,
+            propensity=propensity,
+            note="" if finite else f"the reward was {reward!r}",
         )
+        self._append(step)
 
     def append_failed(self, assessment: Assessment, proposed: str, error: BaseException) -> None:
         """Adds a step during which the environment raised, and keeps the episode as abandoned."""
-        reason = f"the environment raised {type(error).__name__}: {error}"
-        self._append(
-            replace(_step(assessment, proposed), executed=True, reason=clean_text(reason)), segment=False
-        )
+        note = f"the environment raised {type(error).__name__}: {error}"
+        self._append(_step(assessment, proposed, executed=True, note=note), segment=False)
         self._hand_over("abandoned", None, "held")
 
     def _append(self, step: Step, *, segment: bool = True) -> None:
@@ -250,23 +253,34 @@ class Lane:
         )
 
 
-def _step(assessment: Assessment, proposed: str) -> Step:
+def _step(
+    assessment: Assessment,
+    proposed: str,
+    *,
+    executed: bool = False,
+    outcome: str | None = None,
+    reward: float | None = None,
+    propensity: float = 1.0,
+    note: str = "",
+) -> Step:
     query, verdict, decision = assessment.query, assessment.verdict, assessment.decision
+    reason = "; ".join(part for part in (decision.reason, note) if part) if note else decision.reason
     return Step(
         index=query.step_index,
         state=query.state,
         proposed=proposed,
         action=query.action,
-        outcome=None,
-        reward=None,
-        executed=False,
+        outcome=outcome,
+        reward=reward,
+        executed=executed,
         confidence=verdict.confidence,
         decision=decision.kind,
-        reason=clean_text(decision.reason),
+        reason=clean_text(reason) if reason else "",
+        propensity=propensity,
         repeated=query.repeated,
         critic=verdict.source,
         features=assessment.features,
-        rationale=clean_text(verdict.rationale),
+        rationale=clean_text(verdict.rationale) if verdict.rationale else "",
     )
 
 

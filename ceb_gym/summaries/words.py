@@ -36,20 +36,17 @@ class DimensionBins:
     """
 
     def __init__(self, label: str, edges: Sequence[Sequence[float]], kind: str) -> None:
-        self._edges = [list(level) for level in edges]
-        self._words = [
+        words = [
             [f"{label}_{kind}{count}_{padded(index, count)}" for index in range(count)] for count in LEVELS
         ]
+        self._levels = [(list(inner), names) for inner, names in zip(edges, words, strict=True)]
         self._nan = f"{label}_nan"
 
     def words(self, value: float) -> list[str]:
         """One word a level; infinities fall in the outermost bins, NaN has a word of its own."""
         if value != value:
             return [self._nan]
-        return [
-            words[min(bisect_right(edges, value), len(words) - 1)]
-            for edges, words in zip(self._edges, self._words, strict=True)
-        ]
+        return [names[bisect_right(inner, value)] for inner, names in self._levels]
 
 
 def is_bounded(low: float, high: float) -> bool:
