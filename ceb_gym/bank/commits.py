@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, func, or_, select, tuple_, update
 
 from ceb_gym.bank.episodes import insert_unless_there
-from ceb_gym.bank.rows import Row, chained_digest, record_from_row
+from ceb_gym.bank.rows import DigestChain, Row, record_from_row
 from ceb_gym.bank.schema import RECORD, RECORD_COLUMNS, REVISION, SCOPE
 from ceb_gym.errors import BankError, RevisionGoneError
 from ceb_gym.types import Changes, Record
@@ -56,6 +56,7 @@ _REMOVED = select(_R.record_id).where(
     _R.removed_revision <= bindparam("until"),
     _R.added_revision <= bindparam("since"),
 )
+_DIGESTS_BY_ID = select(_R.record_id, _R.digest).where(_R.record_id.in_(bindparam("ids", expanding=True)))
 _BY_ID = select(*RECORD_COLUMNS).where(_R.record_id.in_(bindparam("ids", expanding=True)))
 _OF_STEPS = and_(
     _R.episode_id == bindparam("episode"),
@@ -85,6 +86,9 @@ def next_revision(connection: Connection, scope: str) -> int:
 
 def lock_scope(connection: Connection, scope: str) -> None:
     """Makes other writers of the scope wait until this transaction ends, without taking a revision."""
+    connection.execute(
+        insert_unless_there(connection, SCOPE), {"scope": scope, "revision": 0, "floor_revision": 0}
+    )
     same = update(SCOPE).where(SCOPE.c.scope == scope).values(revision=SCOPE.c.revision)
     connection.execute(same)
 
@@ -100,22 +104,29 @@ def write_revision(
 ) -> int:
     """Adds and removes records as the scope's next revision and returns it."""
     revision = next_revision(connection, scope)
-    removed = _remove(connection, scope, removed_ids, revision)
-    previous = digest_of(connection, scope, revision - 1)
-    row = {
-        "scope": scope,
-        "revision": revision,
-        "kind": kind,
-        "digest": chained_digest(previous, added, removed),
-        "created_at": now,
-    }
-    connection.execute(REVISION.insert(), row)
+    chain = DigestChain(digest_of(connection, scope, revision - 1))
+    for record in added:
+        chain.add(record["record_id"], record["digest"])
+    for record_id, digest in sorted(_remove(connection, scope, removed_ids, revision)):
+        chain.remove(record_id, digest)
+    note_revision(connection, scope, revision, kind, chain, now)
     if added:
-        connection.execute(
-            _INSERT_RECORDS,
-            [{**record, "added_revision": revision, "removed_revision": None} for record in added],
-        )
+        insert_records(connection, added, revision)
     return revision
+
+
+def note_revision(
+    connection: Connection, scope: str, revision: int, kind: str, chain: DigestChain, now: float
+) -> None:
+    """Writes the row of a revision that has been taken."""
+    row = {"scope": scope, "revision": revision, "kind": kind, "digest": chain.hexdigest(), "created_at": now}
+    connection.execute(REVISION.insert(), row)
+
+
+def insert_records(connection: Connection, added: Sequence[Row], revision: int) -> None:
+    """Inserts records of a revision that has been taken, in commit order."""
+    rows = [{**record, "added_revision": revision, "removed_revision": None} for record in added]
+    connection.execute(_INSERT_RECORDS, rows)
 
 
 def _remove(
@@ -206,6 +217,15 @@ def read_by_id(connection: Connection, record_ids: Sequence[str]) -> dict[str, R
     for chunk in _chunks(record_ids):
         for row in connection.execute(_BY_ID, {"ids": chunk}):
             found[row[0]] = record_from_row(row)
+    return found
+
+
+def digests_by_id(connection: Connection, record_ids: Sequence[str]) -> dict[str, str]:
+    """Returns the content digests of those of the records that the bank holds, removed ones too."""
+    found = {}
+    for chunk in _chunks(record_ids):
+        for record_id, digest in connection.execute(_DIGESTS_BY_ID, {"ids": chunk}):
+            found[record_id] = digest
     return found
 
 

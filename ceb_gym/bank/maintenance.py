@@ -138,7 +138,7 @@ def delete_intents(connection: Connection) -> int:
 
 def read_scopes(connection: Connection) -> list[str]:
     """Returns the scopes of records and of trajectories."""
-    both = select(SCOPE.c.scope).union(select(TRAJECTORY.c.scope))
+    both = select(SCOPE.c.scope).where(SCOPE.c.revision > 0).union(select(TRAJECTORY.c.scope))
     return sorted(connection.execute(both).scalars())
 
 

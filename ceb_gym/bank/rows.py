@@ -187,10 +187,7 @@ def labeling_number(record_id: str, episode_id: str, step_index: int) -> int:
 
 
 def record_to_row(record: Record) -> Row:
-    """Returns the columns of `record` without its revisions, checked and with the content's digest.
-
-    The record's text must be clean already where its id is to stay the same.
-    """
+    """Returns the columns of `record` without its revisions, checked and with the content's digest."""
     episode = checked_name(record.episode_id, "Episode id")
     at = f"record {record.record_id!r:.400}"
     step_index = checked_int(record.step_index, f"The step index of {at}")
@@ -225,17 +222,24 @@ def record_from_row(row: Sequence[Any]) -> Record:
     return _make_record(*values, features_from_text(features))
 
 
-def chained_digest(previous: str, added: Sequence[Row], removed: Sequence[tuple[str, str]]) -> str:
-    """Returns the digest of a revision: of the one before it and of all that it adds and removes.
+class DigestChain:
+    """The digest of a revision: of the one before it and of all that it adds and removes, in that order.
 
     Args:
         previous: Digest of the revision before; "" for the first.
-        added: Rows of records, in commit order.
-        removed: Record id and content digest of each removed record, in any order.
     """
-    chain = sha256(previous.encode())
-    for row in added:
-        chain.update(f"\n+{row['record_id']} {row['digest']}".encode())
-    for record_id, digest in sorted(removed):
-        chain.update(f"\n-{record_id} {digest}".encode())
-    return chain.hexdigest()
+
+    def __init__(self, previous: str):
+        self._hash = sha256(previous.encode())
+
+    def add(self, record_id: str, digest: str) -> None:
+        """Takes in an added record by its content digest, in commit order."""
+        self._hash.update(f"\n+{record_id} {digest}".encode())
+
+    def remove(self, record_id: str, digest: str) -> None:
+        """Takes in a removed record, sorted by id."""
+        self._hash.update(f"\n-{record_id} {digest}".encode())
+
+    def hexdigest(self) -> str:
+        """Returns the digest so far."""
+        return self._hash.hexdigest()

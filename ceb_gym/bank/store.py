@@ -274,6 +274,8 @@ class SqlBank:
     def importing(self, scopes: Iterable[str]) -> Iterator[Importer]:
         """A transaction that takes records from elsewhere as the next revision of each of the scopes.
 
+        Nothing else of the bank can be used inside.
+
         Args:
             scopes: All scopes that the records belong to.
         """
