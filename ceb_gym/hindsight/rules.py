@@ -35,6 +35,7 @@ class RewardLevelLabeler:
     Args:
         first_baseline: What precedes the first reward: 0 (the paper), or "initial", the reward of doing
             nothing as the environment states it in `info["initial_reward"]` at reset.
+        decimals: Places that rewards are rounded to; None compares the raw floats.
 
     Source: arXiv 2607.12397, InterCode-Bash.
     """
@@ -42,12 +43,17 @@ class RewardLevelLabeler:
     needs_ending = False
     past_episodes = 0
 
-    def __init__(self, first_baseline: str | float = 0) -> None:
+    def __init__(self, first_baseline: str | float = 0, decimals: int | None = 4) -> None:
         if first_baseline != "initial" and not isinstance(first_baseline, int | float):
             raise ConfigurationError(f'first_baseline is {first_baseline!r}: give a number or "initial".')
+        if decimals is not None and (not isinstance(decimals, int) or not 2 <= decimals <= 12):
+            raise ConfigurationError(f"decimals is {decimals!r}: give a whole number from 2 to 12, or none.")
         self._first_baseline = first_baseline
+        self._decimals = decimals
         shown = first_baseline if first_baseline == "initial" else f"{first_baseline:g}"
         self.name = f"reward_level?first_baseline={shown}"
+        if decimals != 4:
+            self.name += f"&decimals={decimals}".lower()
 
     def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
         """Returns a label for each executed step."""
@@ -64,7 +70,7 @@ class RewardLevelLabeler:
         if rewards is None:
             return [_certain(step, None) for step in steps]
         labels = reward_level_labels(
-            rewards, baseline=float(baseline), ended=trajectory.ending != "segmented"
+            rewards, baseline=float(baseline), decimals=self._decimals, ended=trajectory.ending != "segmented"
         )
         return [_certain(step, label) for step, label in zip(steps, labels, strict=True)]
 

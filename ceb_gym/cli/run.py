@@ -1,0 +1,282 @@
+"""`ceb run`: an agent under a critic, on a recorded stream or a live environment, and how well it did."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import gymnasium as gym
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ceb_gym import __version__
+from ceb_gym.agents.basic import PlannerAgent, RandomAgent, RecordedAgent
+from ceb_gym.build.parts import make_labeler
+from ceb_gym.build.specs import build_named, load, parse_spec, parse_value
+from ceb_gym.critics.simple import BaseRateCritic, CountsCritic
+from ceb_gym.errors import ConfigurationError
+from ceb_gym.evaluation.report import (
+    COLUMNS,
+    PARTS,
+    Evaluation,
+    evaluate_rollout,
+    notes,
+    result_json,
+    table_rows,
+    write_report,
+)
+from ceb_gym.evaluation.rollout import EpisodeRow, RolloutResult, rollout
+from ceb_gym.protocols import Critic
+from ceb_gym.streams import read_stream
+from ceb_gym.wrapper import ConfidenceWrapper
+
+AGENTS: Mapping[str, tuple[Any, str | None]] = {
+    "random": (RandomAgent, None),
+    "planner": (PlannerAgent, "skill"),
+    "recorded": (RecordedAgent, None),
+}
+AGENT_GROUP = "ceb_gym.agents"
+LIVE_EPISODES = 100
+
+
+def add_run_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Adds `run` to the command line."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run an agent under a critic and report how good its confidence is",
+        description="Run an agent under a critic: each action is judged before it is executed, each finished "
+        "episode is labelled and joins the bank. Reports calibration beside the base rate and a counting "
+        "table, on all steps and on the steps after the first.",
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--stream", type=Path, metavar="FILE", help="replay a recorded stream")
+    source.add_argument("--env", metavar="ID", help="a registered Gymnasium environment, run live")
+    parser.add_argument("--env-arg", action="append", default=[], metavar="KEY=VALUE", help="for gym.make")
+    parser.add_argument(
+        "--agent", help="random, planner[:skill], recorded (default with --stream) or module:function"
+    )
+    parser.add_argument("--episodes", type=int, metavar="N", help="default: the whole stream, or 100 live")
+    parser.add_argument("--critic", default="neighbors", help="default: neighbors")
+    parser.add_argument("--labeler", help="default with --stream: the stream's own label rule")
+    parser.add_argument("--policy", default="never", help="default: never")
+    parser.add_argument("--deferred-reward", type=float, metavar="X", help="reward of a deferred step")
+    parser.add_argument("--retriever", default="tfidf", help="tfidf (default), random or recent")
+    parser.add_argument("--bank", default="memory:", help="path or URL; default: in memory, gone afterwards")
+    parser.add_argument("--scope", help="default: the environment's id")
+    parser.add_argument("--learn", default="inline", choices=["inline", "background", "off"])
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--shuffle", action="store_true", help="play the stream in a random order by seed")
+    parser.add_argument("--resamples", type=int, default=1_000, help="for the intervals; 0 for none")
+    parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- for standard output)")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="write table, diagram and a row per step")
+    parser.add_argument("--show-last", action="store_true", help="print the last episode step by step")
+    parser.set_defaults(run=run_command)
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """Runs the agent, prints the table and writes what was asked for; returns the exit code."""
+    if args.resamples < 0:
+        raise ConfigurationError(f"--resamples is {args.resamples}: give a whole number from 0.")
+    _check_targets(args)
+    env, label_rule, episodes = _make_env(args)
+    labeler_spec = args.labeler or (label_rule if args.stream else None)
+    if args.learn != "off" and labeler_spec is None:
+        raise ConfigurationError(
+            "Which labeler is right is never guessed: pass --labeler return:0.99 (Gymnasium rewards), "
+            "success, reward_level, none, or --learn off."
+        )
+    labeler = make_labeler(labeler_spec) if args.learn != "off" else None
+    labeler_name = labeler.name if labeler is not None else "none"
+    wrapped = _wrap(env, args, labeler_spec)
+    estimators: dict[str, Critic] = {"base_rate": BaseRateCritic(), "counts": CountsCritic()}
+    try:
+        with _progress(episodes) as advance:
+            result = rollout(
+                wrapped,
+                _make_agent(args),
+                episodes,
+                seed=args.seed,
+                estimators=estimators,
+                on_episode=advance,
+            )
+    finally:
+        wrapped.close()
+    evaluation = evaluate_rollout(
+        result, labeler=labeler_name, label_rule=label_rule, resamples=args.resamples, seed=args.seed
+    )
+    _print(result, evaluation, args)
+    settings = _settings(args, episodes, labeler_name)
+    if args.report is not None:
+        paths = write_report(args.report, result, evaluation, args.critic, settings)
+        print("wrote " + ", ".join(str(path) for path in paths), file=sys.stderr)
+    if args.json is not None:
+        _write_json(args.json, result_json(evaluation, settings))
+    return 1 if result.interrupted else 0
+
+
+def _check_targets(args: argparse.Namespace) -> None:
+    """Fails before the run, not after it, where its results could not be written."""
+    try:
+        if args.report is not None:
+            args.report.mkdir(parents=True, exist_ok=True)
+        if args.json not in (None, "-"):
+            Path(args.json).touch()
+    except OSError as error:
+        raise ConfigurationError(
+            f"Results cannot be written to {error.filename}: {error.strerror}"
+        ) from error
+
+
+def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, int]:
+    """Returns the environment, the rule behind its reference labels, and how many episodes to run."""
+    if args.stream is not None:
+        if args.env_arg:
+            raise ConfigurationError("--env-arg goes with --env, not with --stream.")
+        stream = read_stream(args.stream)
+        env = gym.make(
+            "ceb_envs:ceb/Replay-v0",
+            stream=str(args.stream),
+            order="shuffled" if args.shuffle else "file",
+        )
+        args.scope = args.scope or stream.header.env_id
+        episodes = len(stream) if args.episodes is None else args.episodes
+        if episodes > len(stream):
+            raise ConfigurationError(f"--episodes is {episodes}, but the stream has {len(stream)}.")
+        return env, stream.header.label_rule, episodes
+    if args.shuffle:
+        raise ConfigurationError("--shuffle goes with --stream.")
+    try:
+        env = gym.make(args.env, **dict(_env_arg(text) for text in args.env_arg))
+    except (gym.error.Error, TypeError, ModuleNotFoundError) as error:
+        raise ConfigurationError(f"The environment {args.env!r} cannot be made: {error}") from error
+    return env, None, LIVE_EPISODES if args.episodes is None else args.episodes
+
+
+def _env_arg(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise ConfigurationError(f"--env-arg is {text!r}: write KEY=VALUE.")
+    return key, parse_value(value)
+
+
+def _wrap(
+    env: gym.Env[Any, Any], args: argparse.Namespace, labeler: str | None
+) -> ConfidenceWrapper[Any, Any]:
+    bank = args.bank
+    if args.scope is not None:
+        if "scope=" in bank:
+            raise ConfigurationError("The scope is given twice, in --bank and by --scope: give it once.")
+        bank += ("&" if "?" in bank else "?") + urlencode({"scope": args.scope})
+    return ConfidenceWrapper(
+        env,
+        critic=args.critic,
+        bank=bank,
+        labeler=labeler,
+        policy=args.policy,
+        retriever=args.retriever,
+        learn=args.learn,
+        deferred_reward=args.deferred_reward,
+        seed=args.seed,
+    )
+
+
+def _make_agent(args: argparse.Namespace) -> Any:
+    """Builds the agent, also one that another installed package offers."""
+    text = args.agent or ("recorded" if args.stream is not None else None)
+    if text is None:
+        raise ConfigurationError("--env needs --agent: random, planner:0.7 or module:function.")
+    name, argument = parse_spec("agent", text).name, parse_spec("agent", text).argument
+    known = dict(AGENTS)
+    for offered in entry_points(group=AGENT_GROUP):
+        if offered.name == name:
+            known[name] = (offered.load(), "argument")
+    if name not in known and argument is not None:
+        loaded = load("agent", f"{name}:{argument}")
+        if not isinstance(loaded, type):
+            return loaded
+    return build_named("agent", text, known, seed=args.seed)[0]
+
+
+@contextmanager
+def _progress(episodes: int) -> Iterator[Any]:
+    """A progress bar on standard error, where that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        job = bar.add_task("episodes", total=episodes)
+
+        def advance(_: EpisodeRow) -> None:
+            bar.advance(job)
+
+        yield advance
+
+
+def _settings(args: argparse.Namespace, episodes: int, labeler: str) -> dict[str, Any]:
+    return {
+        "source": args.env if args.env is not None else args.stream.name,
+        "agent": args.agent or "recorded",
+        "critic": args.critic,
+        "labeler": labeler,
+        "policy": args.policy,
+        "retriever": args.retriever,
+        "learn": args.learn,
+        "episodes": episodes,
+        "seed": args.seed,
+        "shuffle": args.shuffle,
+        "resamples": args.resamples,
+        "version": __version__,
+    }
+
+
+def _print(result: RolloutResult, evaluation: Evaluation, args: argparse.Namespace) -> None:
+    console = Console(file=sys.stderr if args.json == "-" else sys.stdout, width=None)
+    if args.show_last and result.episodes:
+        console.print(_episode_table(result))
+    executed = sum(row.executed for row in result.steps)
+    deferred = sum(row.decision == "defer" for row in result.steps)
+    state = "interrupted after" if result.interrupted else "ran"
+    console.print(
+        f"{state} {len(result.episodes)} episodes, {executed} steps executed, {deferred} deferred",
+        highlight=False,
+    )
+    for line in notes(evaluation):
+        console.print(escape(line), highlight=False)
+    for part, title in PARTS.items():
+        table = Table("estimator", *COLUMNS, title=title, title_justify="left")
+        for row in table_rows(evaluation, args.critic, part):
+            table.add_row(*(escape(cell.replace(" [", "\n[")) for cell in row))
+        console.print(table)
+
+
+def _episode_table(result: RolloutResult) -> Table:
+    last = result.episodes[-1].episode
+    table = Table("step", "action", "confidence", "precedents +/-", "label", title=f"Episode {last}")
+    for row in result.steps:
+        if row.episode == last:
+            confidence = row.confidence["critic"]
+            table.add_row(
+                str(row.step_index),
+                escape(row.action[:60]),
+                "unscored" if confidence is None else f"{confidence:.3f}",
+                f"{row.productive_precedents}/{row.unproductive_precedents}",
+                {True: "productive", False: "unproductive", None: "-"}[row.label],
+            )
+    return table
+
+
+def _write_json(target: str, text: str) -> None:
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--json {target}: cannot be written: {error.strerror or error}") from error

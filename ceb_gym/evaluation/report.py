@@ -1,0 +1,190 @@
+"""From a rollout's rows to the table, the JSON result, and the files of a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ceb_gym.evaluation.metrics import MetricSummary, summarize
+from ceb_gym.evaluation.reliability import save_reliability_diagram
+from ceb_gym.evaluation.rollout import RolloutResult, StepRow
+
+PARTS = {"all": "All steps", "later_steps": "Steps after the first of each episode"}
+COLUMNS = ("steps", "positive", "ECE", "Brier", "skill", "AUC", "scored")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Metrics of each estimator, on all labelled steps and on those after the first of each episode.
+
+    Attributes:
+        summaries: By estimator name and part ("all", "later_steps").
+        bank_labels: "oracle" where the bank learned from the rule that it is evaluated by, else the
+            labeler's name.
+        evaluated_by: Which labels the metrics use.
+        n_unlabelled: Executed steps that no metric could use, since they have no label.
+    """
+
+    summaries: Mapping[str, Mapping[str, MetricSummary]]
+    bank_labels: str
+    evaluated_by: str
+    n_unlabelled: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what `ceb run --json` writes: critic, base_rate_critic, counts_critic, bank_labels."""
+        names = {name: name if name == "critic" else f"{name}_critic" for name in self.summaries}
+        return {
+            **{
+                names[name]: {part: summary.to_json() for part, summary in parts.items()}
+                for name, parts in self.summaries.items()
+            },
+            "bank_labels": self.bank_labels,
+            "evaluated_by": self.evaluated_by,
+            "n_unlabelled": self.n_unlabelled,
+        }
+
+
+def evaluate_rollout(
+    result: RolloutResult,
+    *,
+    labeler: str,
+    label_rule: str | None,
+    resamples: int = 1_000,
+    seed: int = 0,
+) -> Evaluation:
+    """Computes the metrics of all estimators of a rollout.
+
+    Args:
+        result: Has a label on every step that counts.
+        labeler: Name of the labeler whose labels are in the bank.
+        label_rule: Rule behind the reference labels, where there are any.
+        resamples: Of the episodes, for the intervals.
+        seed: For the resampling.
+    """
+    labelled = [row for row in result.steps if row.label is not None]
+    names = list(result.steps[0].confidence) if result.steps else ["critic"]
+    parts = {"all": labelled, "later_steps": [row for row in labelled if row.step_index > 0]}
+    own_labels = result.labels_from != "reference"
+    evaluated_by = labeler if own_labels else f"reference labels ({label_rule or 'annotated'})"
+    return Evaluation(
+        summaries={
+            name: {part: _summary(name, rows, resamples, seed) for part, rows in parts.items()}
+            for name in names
+        },
+        bank_labels="oracle" if own_labels or labeler == label_rule else labeler,
+        evaluated_by=evaluated_by,
+        n_unlabelled=sum(row.executed and row.label is None for row in result.steps),
+    )
+
+
+def _summary(name: str, rows: Sequence[StepRow], resamples: int, seed: int) -> MetricSummary:
+    if not rows:
+        return MetricSummary.of_no_steps()
+    return summarize(
+        [row.confidence[name] for row in rows],
+        [bool(row.label) for row in rows],
+        [str(row.episode) for row in rows],
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def table_rows(evaluation: Evaluation, critic_name: str, part: str) -> list[tuple[str, ...]]:
+    """Cells of the table of one part, a row per estimator: its name, then the columns of `COLUMNS`."""
+    rows = []
+    for name, parts in evaluation.summaries.items():
+        summary = parts[part]
+        shown = critic_name if name == "critic" else name
+        cells = (
+            str(summary.n_steps),
+            _number(summary.base_rate),
+            _number(summary.ece, summary.ci.get("ece")),
+            _number(summary.brier),
+            _number(summary.brier_skill, summary.ci.get("brier_skill")),
+            _number(summary.auc, summary.ci.get("auc")),
+            "-" if summary.coverage is None else f"{summary.coverage:.0%}",
+        )
+        rows.append((shown, *cells))
+    return rows
+
+
+def _number(value: float | None, interval: tuple[float, float] | None = None) -> str:
+    if value is None:
+        return "-"
+    text = f"{value:.3f}"
+    return text if interval is None else f"{text} [{interval[0]:.3f}, {interval[1]:.3f}]"
+
+
+def step_rows_json(result: RolloutResult) -> str:
+    """One JSON line per judged step."""
+    return "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in result.steps)
+
+
+def write_report(
+    folder: Path, result: RolloutResult, evaluation: Evaluation, critic_name: str, settings: Mapping[str, Any]
+) -> list[Path]:
+    """Writes report.md, results.json, steps.jsonl and reliability.png; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    steps, results = folder / "steps.jsonl", folder / "results.json"
+    steps.write_text(step_rows_json(result), encoding="utf-8")
+    results.write_text(result_json(evaluation, settings), encoding="utf-8")
+    written = [steps, results]
+    labelled = [row for row in result.steps if row.label is not None]
+    if any(row.confidence["critic"] is not None for row in labelled):
+        diagram = folder / "reliability.png"
+        save_reliability_diagram(
+            diagram,
+            [row.confidence["critic"] for row in labelled],
+            [bool(row.label) for row in labelled],
+            title=f"{critic_name} on {settings.get('source', 'this run')}",
+        )
+        written.append(diagram)
+    report = folder / "report.md"
+    report.write_text(_markdown(evaluation, critic_name, settings, len(written) == 3), encoding="utf-8")
+    return [report, *written]
+
+
+def result_json(evaluation: Evaluation, settings: Mapping[str, Any]) -> str:
+    """The result as indented JSON with the settings that made it; the same run gives the same bytes."""
+    return json.dumps({**evaluation.to_json(), "settings": dict(settings)}, indent=2) + "\n"
+
+
+def _markdown(
+    evaluation: Evaluation, critic_name: str, settings: Mapping[str, Any], has_diagram: bool
+) -> str:
+    header = ("estimator", *COLUMNS)
+    tables: list[str] = []
+    for part, title in PARTS.items():
+        tables += [f"## {title}", "", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+        tables += ["| " + " | ".join(row) + " |" for row in table_rows(evaluation, critic_name, part)]
+        tables += [""]
+    lines = [
+        f"# Confidence of {critic_name} on {settings.get('source', 'this run')}",
+        "",
+        *notes(evaluation),
+        "",
+        *tables,
+        "Intervals: 95 %, from resampling episodes. Skill: 1 - Brier / Brier of the positive rate.",
+        "",
+    ]
+    if has_diagram:
+        lines += [f"![Reliability diagram of {critic_name}](reliability.png)", ""]
+    lines += ["## Settings", ""]
+    lines += [f"- {name}: `{value}`" for name, value in settings.items()]
+    return "\n".join(lines) + "\n"
+
+
+def notes(evaluation: Evaluation) -> list[str]:
+    """What a reader must know before the numbers."""
+    lines = [f"bank_labels: {evaluation.bank_labels}; evaluated by: {evaluation.evaluated_by}."]
+    if evaluation.bank_labels == "oracle":
+        lines.append(
+            "The bank learned from the same rule that it is evaluated by, so this is an upper bound and not "
+            "the method of the paper, which learns from hindsight votes."
+        )
+    if evaluation.n_unlabelled:
+        lines.append(f"{evaluation.n_unlabelled} executed steps have no label and are left out.")
+    return lines
