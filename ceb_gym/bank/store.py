@@ -68,9 +68,13 @@ class SqlBank:
         self._database = Database(parse_location(url), read_only=read_only)
         self._clock = clock
         self._read_only_runs = 0
-        prepare(self._database)
-        with self._database.read() as connection:
-            meta = {row.name: row.value for row in connection.execute(select(META))}
+        try:
+            prepare(self._database)
+            with self._database.read() as connection:
+                meta = {row.name: row.value for row in connection.execute(select(META))}
+        except BaseException:
+            self._database.close()
+            raise
         self._bank_id: str = meta["bank_id"]
         self._run_prefix: str = meta["run_prefix"]
 
