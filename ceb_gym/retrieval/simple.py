@@ -44,7 +44,9 @@ class RandomView:
         return [self._draw(query, k) for query in queries]
 
     def _draw(self, query: Query, k: int) -> Precedents:
-        rng = random.Random(f"{self._seed}/{query.episode_id}/{query.step_index}/{query.state}/{query.action}")
+        rng = random.Random(
+            f"{self._seed}/{query.episode_id}/{query.step_index}/{query.state}/{query.action}"
+        )
         productive, unproductive = (
             _as_precedents(rng.sample(records, min(k, len(records))))
             for records in (self._records.productive, self._records.unproductive)
