@@ -135,7 +135,7 @@ def _draw_rates(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
     confidences = [item.mean_confidence or 0.0 for item in filled]
     rates = [item.positive_rate or 0.0 for item in filled]
     axes.vlines(confidences, confidences, rates, color="tab:red", linewidth=2, label="gap")
-    axes.plot(confidences, rates, marker="o", color="tab:blue", label="observed")
+    axes.plot(confidences, rates, marker="o", color="tab:blue", clip_on=False, label="observed")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_ylabel("share of productive steps")
@@ -143,7 +143,7 @@ def _draw_rates(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
 
 
 def _draw_counts(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
-    axes.bar(
+    bars = axes.bar(
         [item.low for item in bins],
         [item.count for item in bins],
         width=1.0 / len(bins),
@@ -151,5 +151,8 @@ def _draw_counts(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
         color="tab:blue",
         edgecolor="white",
     )
+    # A bin of one step beside one of a thousand has no visible bar.
+    axes.bar_label(bars, [f"{item.count:,}" if item.count else "" for item in bins], fontsize=7)
+    axes.margins(y=0.15)
     axes.set_xlabel("confidence")
     axes.set_ylabel("steps")
