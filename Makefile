@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DATA ?=
 OUT ?= runs
 # What the live run shows without any data: an agent that errs, on an environment that comes with Gymnasium.
-LIVE ?= --env Taxi-v3 --agent planner:0.8 --labeler return:0.99 --episodes 300
+LIVE ?= --env FrozenLake-v1 --env-arg is_slippery=false --agent planner:0.8 --labeler 'success?reward_above=0' --episodes 300
 
 .PHONY: run test lint bench clean system-packages
 .DEFAULT_GOAL := help

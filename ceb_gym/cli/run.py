@@ -15,7 +15,7 @@ import gymnasium as gym
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from ceb_gym import __version__
 from ceb_gym.agents.basic import PlannerAgent, RandomAgent, RecordedAgent
@@ -250,7 +250,7 @@ def _print(result: RolloutResult, evaluation: Evaluation, args: argparse.Namespa
     for line in notes(evaluation):
         console.print(escape(line), highlight=False)
     for part, title in PARTS.items():
-        table = Table("estimator", *COLUMNS, title=title, title_justify="left")
+        table = Table(Column("estimator", no_wrap=True), *COLUMNS, title=title, title_justify="left")
         for row in table_rows(evaluation, args.critic, part):
             table.add_row(*(escape(cell.replace(" [", "\n[")) for cell in row))
         console.print(table)

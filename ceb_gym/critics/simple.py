@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.features import step_features
@@ -128,9 +128,10 @@ class CountsCritic:
 class NeighborsCritic:
     """Similarity-weighted average of the precedents' labels, drawn to the base rate where they are far.
 
-    z = (w r + sum_i s_i y_i) / (w + sum_i s_i), with s_i the cosine similarity of precedent i raised to
-    `power`, y_i its label, r the base rate and w the prior's weight. Both classes are looked up with equal k,
-    so a class's records count by how close they are, not by how many they are.
+    z = r (w + s+) / (w + r s+ + (1 - r) s-), with r the base rate, w the prior's weight, and s+ and s- the
+    mean over the productive and the unproductive precedents of their cosine similarity to `power`. Both
+    classes are looked up with equal k, however rare one is, so each class weighs in by its base rate:
+    precedents that are equally near on both sides leave z at r.
 
     Args:
         k: Precedents per class.
@@ -140,7 +141,7 @@ class NeighborsCritic:
 
     incremental = True
 
-    def __init__(self, k: int = 2, prior_weight: float = 0.5, power: float = 2.0) -> None:
+    def __init__(self, k: int = 2, prior_weight: float = 0.1, power: float = 2.0) -> None:
         if not isinstance(k, int) or k < 1:
             raise ConfigurationError(f"k is {k!r}: give a whole number of precedents per class, at least 1.")
         self.k = k
@@ -161,15 +162,17 @@ class NeighborsCritic:
         return [self._verdict(found) for found in precedents]
 
     def _verdict(self, found: Precedents) -> Verdict:
-        productive = self._weight(found.productive)
-        unproductive = self._weight(found.unproductive)
-        total = self._prior_weight + productive + unproductive
-        confidence = (self._prior_weight * self._base.rate + productive) / total
+        rate, weight = self._base.rate, self._prior_weight
+        productive = self._nearness(found.productive)
+        unproductive = self._nearness(found.unproductive)
+        confidence = rate * (weight + productive) / (weight + rate * productive + (1 - rate) * unproductive)
         rationale = (
-            f"precedents weigh {productive:.2f} productive against {unproductive:.2f} unproductive, "
-            f"base rate {self._base.rate:.2f}"
+            f"productive precedents are {productive:.2f} near, unproductive ones {unproductive:.2f}, "
+            f"base rate {rate:.2f}"
         )
         return Verdict(min(max(confidence, 0.0), 1.0), rationale, self.name)
 
-    def _weight(self, precedents: Iterable[Precedent]) -> float:
-        return float(sum(precedent.similarity**self._power for precedent in precedents))
+    def _nearness(self, precedents: Sequence[Precedent]) -> float:
+        if not precedents:
+            return 0.0
+        return float(sum(precedent.similarity**self._power for precedent in precedents)) / len(precedents)

@@ -13,7 +13,7 @@ from ceb_gym.evaluation.reliability import save_reliability_diagram
 from ceb_gym.evaluation.rollout import RolloutResult, StepRow
 
 PARTS = {"all": "All steps", "later_steps": "Steps after the first of each episode"}
-COLUMNS = ("steps", "positive", "ECE", "Brier", "skill", "AUC", "scored")
+COLUMNS = ("steps", "pos.", "ECE", "Brier", "skill", "AUC", "scored")
 
 
 @dataclass(frozen=True, slots=True)
