@@ -2,6 +2,9 @@ import copy
 import json
 import os
 import pickle
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -254,3 +257,20 @@ def test_same_episodes_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_stream(tmp_path / name, StreamHeader("e", None, {"z": 1, "a": 2}), [recorded()])
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_write_killed_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    write_stream(path, StreamHeader("e"), [recorded("old")])
+    code = (
+        "import os, signal, sys\n"
+        "from ceb_gym.streams import *\n"
+        "def episodes():\n"
+        "    yield RecordedEpisode('new', 'q', (RecordedStep('s', 'a', 'o' * 1_000_000, 0.5),))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_stream(sys.argv[1], StreamHeader('e'), episodes())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert read_stream(path).episode_ids == ("old",)
+    assert write_stream(path, StreamHeader("e"), [recorded("new")]) == 1
