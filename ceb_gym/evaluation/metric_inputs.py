@@ -30,9 +30,10 @@ def split_scored(confidence: Sequence[float | None] | FloatArray) -> tuple[BoolA
     if len(confidence) == 0:
         raise MetricInputError("No metric is defined for no steps; check what was selected.")
     scored = np.fromiter((score is not None for score in confidence), np.bool_, len(confidence))
-    scores = np.zeros(int(scored.sum()))
-    for index, position in enumerate(np.flatnonzero(scored)):
-        scores[index] = _checked_score(confidence[position], int(position))
+    scores = np.array(
+        [_checked_score(score, position) for position, score in enumerate(confidence) if score is not None],
+        dtype=np.float64,
+    )
     return scored, scores
 
 
