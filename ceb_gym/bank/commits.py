@@ -63,6 +63,11 @@ _OF_STEPS = and_(
     _R.step_index >= bindparam("first"),
     _R.step_index <= bindparam("last"),
 )
+_OF_EPISODE = (
+    select(*RECORD_COLUMNS)
+    .where(_R.episode_id == bindparam("episode"), _R.removed_revision.is_(None))
+    .order_by(_R.step_index, _R.sequence)
+)
 _LAST_LABELING = select(func.max(_R.labeling)).where(_OF_STEPS)
 _ALIVE_OF_STEPS = select(_R.record_id).where(
     _OF_STEPS, _R.scope == bindparam("of_scope"), _R.removed_revision.is_(None)
@@ -218,6 +223,11 @@ def read_by_id(connection: Connection, record_ids: Sequence[str]) -> dict[str, R
         for row in connection.execute(_BY_ID, {"ids": chunk}):
             found[row[0]] = record_from_row(row)
     return found
+
+
+def read_of_episode(connection: Connection, episode_id: str) -> list[Record]:
+    """Returns the alive records of an episode, in order of steps."""
+    return [record_from_row(row) for row in connection.execute(_OF_EPISODE, {"episode": episode_id})]
 
 
 def digests_by_id(connection: Connection, record_ids: Sequence[str]) -> dict[str, str]:

@@ -269,6 +269,11 @@ class SqlBank:
         with self._database.read() as connection:
             return commits.read_by_id(connection, record_ids)
 
+    def records_of_episode(self, episode_id: str) -> list[Record]:
+        """Returns the episode's records that are not removed, in order of steps."""
+        with self._database.read() as connection:
+            return commits.read_of_episode(connection, episode_id)
+
     def changes(self, scope: str, since: int, until: int) -> Changes:
         """Returns what was added and removed. Raises RevisionGoneError below the scope's floor."""
         with self._database.read() as connection:
