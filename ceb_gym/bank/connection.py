@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -20,6 +21,18 @@ from ceb_gym.errors import BankConflictError, BankError, ConfigurationError
 
 _FORK_WAIT_S = 10.0
 _WAL_ATTEMPTS = 20
+
+# Writers take SQLite's lock at the start: a transaction that has read already cannot wait for it.
+_SQLITE_KINDS: dict[str, dict[str, Any]] = {
+    "read": {"bank_begin": ("BEGIN",)},
+    "fast": {"bank_begin": ("PRAGMA synchronous=NORMAL", "BEGIN IMMEDIATE")},
+    "durable": {"bank_begin": ("PRAGMA synchronous=FULL", "BEGIN IMMEDIATE")},
+}
+_POSTGRESQL_KINDS: dict[str, dict[str, Any]] = {
+    "read": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+    "fast": {},
+    "durable": {},
+}
 
 _DISK_FULL = (
     "its disk is full. Free some space: nothing of this write was kept, and what waits for labels "
@@ -78,8 +91,7 @@ class Database:
     def _reset(self) -> None:
         self._process_id = os.getpid()
         self._engine: Engine | None = None
-        self._reader: Engine | None = None
-        self._writer: Engine | None = None
+        self._variants: dict[str, Engine] = {}  # of the engine, one for each kind of transaction
         self._gate = threading.Condition()
         self._running = 0
         self._forking = False
@@ -100,31 +112,34 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of the bank throughout."""
         self._check_process()
-        with self._read_lock, self._transaction(writing=False) as connection:
+        with self._read_lock, self._transaction("read") as connection:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A transaction that is committed, safe from a crash of the machine, when the block ends."""
+    def write(self, *, durable: bool = True) -> Iterator[Connection]:
+        """A transaction that is committed when the block ends.
+
+        Args:
+            durable: Whether the commit outlives a crash of the machine, which costs one sync of the disk.
+                Otherwise it only outlives one of the process; a later durable commit secures it too.
+        """
         if self.read_only:
             raise BankError(
                 f"Bank {self.location.shown} was opened with read_only=True; nothing was written."
             )
         self._check_process()
-        with self._write_lock, self._transaction(writing=True) as connection:
+        with self._write_lock, self._transaction("durable" if durable else "fast") as connection:
             yield connection
 
     @contextmanager
-    def _transaction(self, *, writing: bool) -> Iterator[Connection]:
+    def _transaction(self, kind: str) -> Iterator[Connection]:
         with self._gate:
             self._gate.wait_for(lambda: not self._forking)
             self._running += 1
-            if self._engine is None:
-                self._open()
-            engine = self._writer if writing else self._reader
         try:
-            assert engine is not None
-            with engine.begin() as connection:
+            with self._engine_for(kind).begin() as connection:
+                if kind == "fast" and not self.is_sqlite:
+                    connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
                 yield connection
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise explained(error, self.location.shown) from error
@@ -145,7 +160,7 @@ class Database:
     def _dispose(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
-            self._engine = self._reader = self._writer = None
+            self._engine, self._variants = None, {}
 
     def _check_process(self) -> None:
         if self._process_id == os.getpid():
@@ -176,19 +191,22 @@ class Database:
             self._forking = False
             self._gate.notify_all()
 
-    def _open(self) -> None:
+    def _engine_for(self, kind: str) -> Engine:
+        with self._gate:
+            if self._engine is None:
+                self._engine = self._open()
+                self._variants = {
+                    kind: self._engine.execution_options(**options)
+                    for kind, options in (_SQLITE_KINDS if self.is_sqlite else _POSTGRESQL_KINDS).items()
+                }
+            return self._variants[kind]
+
+    def _open(self) -> Engine:
+        if self.location.kind == "postgresql":
+            return self._postgresql_engine()
         if self.location.kind == "memory" and self._closed:
             raise BankError("This memory: bank was closed, and its content went with it.")
-        engine = self._postgresql_engine() if self.location.kind == "postgresql" else self._sqlite_engine()
-        if self.is_sqlite:
-            self._reader = engine.execution_options(bank_begin="BEGIN")
-            self._writer = engine.execution_options(bank_begin="BEGIN IMMEDIATE")
-        else:
-            self._reader = engine.execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True
-            )
-            self._writer = engine
-        self._engine = engine
+        return self._sqlite_engine()
 
     def _sqlite_engine(self) -> Engine:
         in_memory = self.location.kind == "memory"
@@ -201,7 +219,10 @@ class Database:
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
-            connection.exec_driver_sql(connection.get_execution_options()["bank_begin"])
+            cursor = connection.connection.cursor()
+            for statement in connection.get_execution_options()["bank_begin"]:
+                cursor.execute(statement)
+            cursor.close()
 
         return engine
 
@@ -218,8 +239,6 @@ class Database:
         )
         try:
             connection.execute("PRAGMA foreign_keys=ON")
-            # FULL syncs once a commit: a finished episode outlives a crash of the machine.
-            connection.execute("PRAGMA synchronous=FULL")
             if path is not None and not self.read_only and path.stat().st_size:
                 _use_wal(connection)
         except BaseException:
@@ -255,19 +274,24 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_databases_lock = threading.Lock()  # held during a fork, so that a child never finds it taken
 _hooks_placed = threading.Event()
 
 
 def _watch_forks(database: Database) -> None:
-    _databases.add(database)
-    if not _hooks_placed.is_set() and hasattr(os, "register_at_fork"):
-        _hooks_placed.set()
-        os.register_at_fork(
-            before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-        )
+    with _databases_lock:
+        _databases.add(database)
+        if not _hooks_placed.is_set() and hasattr(os, "register_at_fork"):
+            _hooks_placed.set()
+            os.register_at_fork(
+                before=_before_fork,
+                after_in_parent=_after_fork_in_parent,
+                after_in_child=_after_fork_in_child,
+            )
 
 
 def _before_fork() -> None:
+    _databases_lock.acquire()
     for database in list(_databases):
         database._before_fork()
 
@@ -275,8 +299,10 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     for database in list(_databases):
         database._after_fork_in_parent()
+    _databases_lock.release()
 
 
 def _after_fork_in_child() -> None:
     for database in list(_databases):
         database._after_fork_in_child()
+    _databases_lock.release()

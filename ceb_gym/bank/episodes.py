@@ -77,6 +77,8 @@ def insert_unless_there(connection: Connection, table: Table) -> Insert:
 
 def add(connection: Connection, head: Row, steps: list[Row], status: str) -> None:
     """Stores a trajectory unless the same is there already."""
+    if head["segment"] > 0:
+        _refuse_another_scope(connection, head)
     statement = insert_unless_there(connection, TRAJECTORY).returning(_T.trajectory_id)
     trajectory_id = connection.execute(statement, {**head, "status": status}).scalar()
     key = {"episode": head["episode_id"], "number": head["segment"]}
@@ -92,6 +94,17 @@ def add(connection: Connection, head: Row, steps: list[Row], status: str) -> Non
     if status != "open" and head["segment"] > 0:
         connection.execute(_FOLLOW, {"episode": head["episode_id"], "new_status": status})
     connection.execute(_FORGET_INTENTS, {"episode": head["episode_id"], "last": head["last_step"]})
+
+
+def _refuse_another_scope(connection: Connection, head: Row) -> None:
+    """An episode is read as one, so a segment of another scope would carry its content across."""
+    scopes = select(_T.scope).where(_T.episode_id == head["episode_id"]).distinct()
+    for scope in connection.execute(scopes).scalars():
+        if scope != head["scope"]:
+            raise BankConflictError(
+                f"Episode {head['episode_id']!r} began in scope {scope!r}; its segment {head['segment']} "
+                f"cannot be stored in {head['scope']!r}."
+            )
 
 
 def note_intent(connection: Connection, row: Row) -> None:

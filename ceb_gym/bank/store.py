@@ -178,7 +178,7 @@ class SqlBank:
         """
         now = self._clock()
         claim = Claim(TrajectoryKey(*key), secrets.token_hex(8), now + checked_number(lease_s, "The lease"))
-        with self._database.write() as connection:
+        with self._database.write(durable=False) as connection:
             taken = episodes.take_claim(
                 connection, claim.key, claim.token, now=now, until=claim.until, relabel=relabel
             )
@@ -186,7 +186,7 @@ class SqlBank:
 
     def release(self, claim: Claim) -> None:
         """Gives the right back without labels."""
-        with self._database.write() as connection:
+        with self._database.write(durable=False) as connection:
             episodes.drop_claim(connection, claim.key, claim.token)
 
     def end_open(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ceb_gym.bank import SqlBank
-from ceb_gym.errors import BankError, RevisionGoneError
+from ceb_gym.errors import BankConflictError, BankError, RevisionGoneError
 from ceb_gym.testing import ManualClock, bank_episode, make_step, make_trajectory
 from ceb_gym.types import StepLabel, TrajectoryKey, Vote
 
@@ -227,6 +227,13 @@ def test_segments_left_open_by_a_crash_can_be_held(bank: SqlBank) -> None:
     assert bank.pending(held=True) == [("a", 0)]
     assert bank.end_open(status="pending") == 2
     assert bank.pending() == [("b", 0), ("c", 0)]
+
+
+def test_segment_in_another_scope_than_its_episode_is_refused(bank: SqlBank) -> None:
+    bank.add_trajectory(make_trajectory(ending="segmented"))
+    with pytest.raises(BankConflictError, match="began in scope 'scope'"):
+        bank.add_trajectory(make_trajectory(steps=[make_step(3)], segment=1, scope="other"))
+    assert bank.scopes() == ["scope"]
 
 
 # Values from outside
