@@ -160,8 +160,8 @@ class ConfidenceWrapper(
         self._engine = open_engine(self._config)
         return self._engine
 
-    @property  # type: ignore[override]  # gym.Wrapper has the same read-only property over Env's attribute
-    def spec(self) -> EnvSpec | None:
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]  # as gym.Wrapper does over Env's attribute
         """The environment's spec with this wrapper in it; nondeterministic while the bank learns."""
         spec = super().spec
         if spec is not None and self._learn != "off":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -165,13 +166,21 @@ class SqlBank:
         with self._database.read() as connection:
             return episodes.waiting(connection, scope, held=held)
 
-    def claim(self, key: TrajectoryKey, *, lease_s: float = 600.0, relabel: bool = False) -> Claim | None:
+    def claim(
+        self,
+        key: TrajectoryKey,
+        *,
+        lease_s: float = 600.0,
+        relabel: bool = False,
+        take_over: bool = False,
+    ) -> Claim | None:
         """Returns the right to label, or None where it is labelled, open, or another's claim still holds.
 
         Args:
             key: A pending or held trajectory.
             lease_s: After how many seconds another may claim it.
             relabel: Whether a labelled trajectory can be claimed too; its new records replace the old ones.
+            take_over: Whether to take it from another's claim that still holds, whose process is dead.
 
         Raises:
             BankError: If the bank does not hold the trajectory.
@@ -180,7 +189,12 @@ class SqlBank:
         claim = Claim(TrajectoryKey(*key), secrets.token_hex(8), now + checked_number(lease_s, "The lease"))
         with self._database.write(durable=False) as connection:
             taken = episodes.take_claim(
-                connection, claim.key, claim.token, now=now, until=claim.until, relabel=relabel
+                connection,
+                claim.key,
+                claim.token,
+                now=math.inf if take_over else now,
+                until=claim.until,
+                relabel=relabel,
             )
         return claim if taken else None
 

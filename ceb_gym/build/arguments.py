@@ -54,6 +54,9 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
         value = arguments[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ConfigurationError(f"{name} is {value!r}: give a whole number of at least {least}.")
+    timeout_s = arguments["review_timeout_s"]
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise ConfigurationError(f"review_timeout_s is {timeout_s!r}: give a number of seconds above 0.")
     as_of = arguments["as_of"]
     if as_of is not None and (isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 0):
         raise ConfigurationError(f"as_of is {as_of!r}: give a revision, a whole number from 0.")

@@ -6,9 +6,9 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from ceb_gym.build.parts import make_bank, make_critic, make_labeler, make_retriever
+from ceb_gym.build.parts import check_retriever, make_bank, make_critic, make_labeler, make_retriever
 from ceb_gym.engine.core import Engine
 from ceb_gym.engine.judging import Judge, OnCriticError
 from ceb_gym.engine.learning import Learner, LearnMode
@@ -67,9 +67,15 @@ class _BorrowedBank:
         """Leaves the bank open."""
 
 
+def _borrowed(bank: Bank) -> Bank:
+    forwarding: Any = _BorrowedBank(bank)
+    return cast(Bank, forwarding)
+
+
 def check_config(config: EngineConfig) -> None:
     """Builds what needs no bank, so that a wrong spec fails in the constructor and not at the first reset."""
     make_critic(config.critic)
+    check_retriever(config.retriever)
     _on_error(config.on_critic_error)
     if config.learn not in ("inline", "background", "off"):
         raise ConfigurationError(
@@ -94,7 +100,7 @@ def _build(config: EngineConfig) -> Engine:
         bank = make_bank(url, read_only=read_only, clock=config.clock)
     else:
         url = config.bank.url
-        bank = _BorrowedBank(config.bank)  # type: ignore[assignment]  # forwards every call of a Bank
+        bank = _borrowed(config.bank)
     try:
         retriever = make_retriever(config.retriever, bank, url)
         judge = Judge(bank, retriever, make_critic(config.critic), _on_error(config.on_critic_error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -78,12 +79,22 @@ def make_labeler(labeler: Any) -> HindsightLabeler | None:
     if isinstance(labeler, str):
         if labeler == "none":
             return None
-        labeler, _ = build_named("labeler", labeler, LABELERS)
+        labeler = _named_labeler(labeler)
     if not isinstance(labeler, HindsightLabeler):
         if not callable(labeler):
             raise ConfigurationError(f"The labeler {labeler!r} is neither a spec, a labeler nor callable.")
-        labeler = CallableLabeler(labeler)
+        return CallableLabeler(labeler)
     return labeler
+
+
+def _named_labeler(text: str) -> Any:
+    """A labeler by name, or `module:name` of a class, of a labeler, or of a labelling function."""
+    spec = parse_spec("labeler", text)
+    if spec.name not in LABELERS and spec.argument is not None:
+        loaded = load("labeler", f"{spec.name}:{spec.argument}")
+        if not isinstance(loaded, type):
+            return CallableLabeler(loaded, name=text) if inspect.isroutine(loaded) else loaded
+    return build_named("labeler", text, LABELERS)[0]
 
 
 def make_policy(policy: Any) -> Governor:
@@ -150,6 +161,19 @@ def snapshot_path(url: str) -> Path | None:
     if not url.startswith("sqlite:///"):
         return None
     return Path(url.removeprefix("sqlite:///").partition("?")[0] + ".index")
+
+
+def check_retriever(retriever: Any) -> None:
+    """Raises ConfigurationError for a retriever that can never be built, before there is a bank."""
+    if isinstance(retriever, str):
+        spec = parse_spec("retriever", retriever)
+        if spec.name not in RETRIEVERS and spec.argument is None:
+            raise ConfigurationError(
+                f"There is no retriever {retriever!r}: choose one of {', '.join(sorted(RETRIEVERS))}, or "
+                "write package.module:name."
+            )
+    elif not isinstance(retriever, Retriever):
+        raise ConfigurationError(f"The retriever {retriever!r} lacks `view` or `save`.")
 
 
 def make_retriever(retriever: Any, bank: Bank, url: str) -> Retriever:

@@ -128,6 +128,8 @@ def build_named(
         raise ConfigurationError(
             f"There is no {kind} {spec.name!r}: choose one of {names}, or write package.module:name."
         )
+    if not callable(factory):  # an object that a module holds ready
+        return factory, spec
     accepted = inspect.signature(factory).parameters
     options.update({key: value for key, value in fixed.items() if key in accepted})
     return construct(kind, text, factory, options), spec

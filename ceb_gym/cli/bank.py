@@ -22,6 +22,7 @@ from ceb_gym.bank.migrations import migrate
 from ceb_gym.bank.store import SqlBank
 from ceb_gym.cli import bank_tables
 from ceb_gym.cli.bank_tables import harmless, print_json
+from ceb_gym.cli.label import add_label_arguments, label_waiting
 from ceb_gym.errors import BankError, ConfigurationError
 from ceb_gym.retrieval.views import TfidfRetriever
 from ceb_gym.types import Pin, Query
@@ -43,6 +44,7 @@ def add_bank_parser(subparsers: Subparsers[Any]) -> None:
         _add_stats,
         _add_show,
         _add_search,
+        _add_label,
         _add_export,
         _add_import,
         _add_prune,
@@ -219,6 +221,21 @@ def run_search(args: argparse.Namespace) -> int:
         title = harmless(f"Scope {scope} at revision {revision}")
         _console().print(bank_tables.precedent_table(title, precedents))
     return 0
+
+
+# label
+
+
+def _add_label(commands: Subparsers[Any]) -> None:
+    add_label_arguments(_command(commands, "label", run_label, "label the episodes that wait for it"))
+
+
+def run_label(args: argparse.Namespace) -> int:
+    """Labels what is pending, and what is held if asked for."""
+    with _opened(args, read_only=False) as bank:
+        if args.scope is not None:
+            _one_scope(bank, args.scope)
+        return label_waiting(bank, args)
 
 
 # export, import

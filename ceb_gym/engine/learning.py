@@ -11,16 +11,13 @@ from typing import Literal
 
 from ceb_gym.errors import BankConflictError, BankError, LabelerError
 from ceb_gym.protocols import Bank, HindsightLabeler
-from ceb_gym.types import StepLabel, Trajectory, TrajectoryKey, TrajectoryStatus
+from ceb_gym.types import Claim, StepLabel, Trajectory, TrajectoryKey, TrajectoryStatus
 
 LearnMode = Literal["inline", "background", "off"]
 
 
 def label_stored(bank: Bank, labeler: HindsightLabeler, key: TrajectoryKey) -> int | None:
-    """Labels one stored trajectory and commits its records.
-
-    The labeler runs outside any transaction, under a claim, so that two processes never label the same
-    trajectory and a process that dies leaves it to the next.
+    """Claims and labels one stored trajectory, and commits its records.
 
     Returns:
         The scope's new revision, or None where another process has the claim or has finished.
@@ -29,10 +26,25 @@ def label_stored(bank: Bank, labeler: HindsightLabeler, key: TrajectoryKey) -> i
         LabelerError: If the labeler fails; the trajectory keeps waiting for labels.
     """
     claim = bank.claim(key)
-    if claim is None:
-        return None
+    return None if claim is None else label_claimed(bank, labeler, claim)
+
+
+def label_claimed(bank: Bank, labeler: HindsightLabeler, claim: Claim) -> int | None:
+    """Labels a claimed trajectory and commits its records.
+
+    The labeler runs outside any transaction, under the claim, so that two processes never label the same
+    trajectory and a process that dies leaves it to the next.
+
+    Returns:
+        The scope's new revision, or None where the claim was lost meanwhile.
+
+    Raises:
+        LabelerError: If the labeler fails; the claim is given back and the trajectory keeps waiting.
+    """
+    key = claim.key
     try:
-        trajectory = bank.episode(key.episode_id, until_segment=key.segment)
+        until = None if labeler.needs_ending else key.segment
+        trajectory = bank.episode(key.episode_id, until_segment=until)
         past = (
             bank.past_rewards(trajectory.scope, labeler.past_episodes, before=key.episode_id)
             if labeler.past_episodes

@@ -94,7 +94,7 @@ def _summary(name: str, rows: Sequence[StepRow], resamples: int, seed: int) -> M
 
 def table_rows(evaluation: Evaluation, critic_name: str, part: str) -> list[tuple[str, ...]]:
     """Cells of the table of one part, a row per estimator: its name, then the columns of `COLUMNS`."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, parts in evaluation.summaries.items():
         summary = parts[part]
         shown = critic_name if name == "critic" else name

@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from ceb_gym.agents.basic import Agent, FunctionAgent
 from ceb_gym.engine.judging import Judge
-from ceb_gym.errors import ConfigurationError
+from ceb_gym.errors import ConfigurationError, UsageError
 from ceb_gym.protocols import Critic
 from ceb_gym.retrieval.simple import RecentRetriever
 from ceb_gym.types import Assessment
@@ -195,12 +195,18 @@ def _row(
 
 
 def _add_reference_labels(env: gym.Env[Any, Any], rows: Sequence[StepRow]) -> bool:
-    """Fills in the environment's reference labels, if it has any; the only place that asks for them."""
+    """Fills in the environment's reference labels, if it has any; the only place that asks for them.
+
+    An environment gives them only after its own end, so an episode that was cut short stays unlabelled.
+    """
     try:
         reference: Callable[[], Sequence[bool | None]] = env.get_wrapper_attr("reference_labels")
     except AttributeError:
         return False
-    labels = reference()
+    try:
+        labels = reference()
+    except UsageError:  # a policy or a time limit ended the episode before the environment did
+        return False
     for row, label in zip((row for row in rows if row.executed), labels, strict=False):
         row.label = label
     return any(label is not None for label in labels)

@@ -140,14 +140,19 @@ class ReviewBudget:
 
 
 class PolicyChain:
-    """Asks several policies in order; the first that does not say "execute" decides."""
+    """Asks several policies in order; the first that does not say "execute" decides.
+
+    Each policy learns of its own decisions only: a budget is not spent by what another policy deferred.
+    """
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._policies = tuple(policies)
+        self._decided_by: dict[str, Policy] = {}
         self.blocking = any(policy.blocking for policy in self._policies)
 
     def begin_episode(self) -> None:
         """Begins an episode for each policy."""
+        self._decided_by.clear()
         for policy in self._policies:
             policy.begin_episode()
 
@@ -156,13 +161,16 @@ class PolicyChain:
         for policy in self._policies:
             decision = policy.decide(query, verdict)
             if decision.kind != "execute":
+                self._decided_by[decision.reason] = policy
                 return decision
         return EXECUTE
 
     def observe(self, verdict: Verdict, decision: Decision) -> None:
-        """Tells each policy."""
+        """Tells the policy that decided, and the others that the action is executed for all they said."""
+        decider = self._decided_by.get(decision.reason)
         for policy in self._policies:
-            policy.observe(verdict, decision)
+            policy.observe(verdict, decision if policy is decider else EXECUTE)
+        self._decided_by.clear()
 
 
 class Governor:
