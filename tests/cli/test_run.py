@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ceb_gym.cli.main import main
+from ceb_gym.evaluation.metrics import MetricSummary
+from ceb_gym.streams import RecordedEpisode, RecordedStep, StreamHeader, write_stream
+from ceb_gym.streams.reward_rules import reward_level_labels
+
+LIVE = ["--env", "FrozenLake-v1", "--env-arg", "is_slippery=false", "--agent", "planner:0.7"]
+METRICS = {
+    "n_episodes",
+    "n_steps",
+    "n_scored",
+    "base_rate",
+    "ece",
+    "ece_15",
+    "mce",
+    "brier",
+    "brier_skill",
+    "auc",
+}
+
+
+def make_stream(path: Path, episodes: int = 12) -> Path:
+    """Episodes of 1 to 4 steps with reward levels that rise, fall and stay."""
+    recorded = []
+    for number in range(episodes):
+        rewards = [0.3, 0.3, 0.8, 0.6][: 1 + number % 4]
+        labels = reward_level_labels(rewards, baseline=0)
+        steps = tuple(
+            RecordedStep(f"screen {step}", f"do {number % 3} {step}", f"screen {step + 1}", reward, label)
+            for step, (reward, label) in enumerate(zip(rewards, labels, strict=True))
+        )
+        recorded.append(RecordedEpisode(f"e{number}", f"task {number % 5}", steps))
+    write_stream(path, StreamHeader("toy", "reward_level?first_baseline=0"), recorded)
+    return path
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    return make_stream(tmp_path / "toy.jsonl")
+
+
+def result_of(arguments: list[str], path: Path) -> dict[str, Any]:
+    assert main(["run", *arguments, "--json", str(path)]) == 0
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def test_json_holds_all_metrics_of_all_estimators_for_all_and_for_later_steps(
+    stream: Path, tmp_path: Path
+) -> None:
+    result = result_of(["--stream", str(stream), "--resamples", "50"], tmp_path / "r.json")
+    for estimator in ("critic", "base_rate_critic", "counts_critic"):
+        assert result[estimator]["all"].keys() >= METRICS | {"ci"}
+        assert result[estimator]["all"]["n_steps"] == 30
+        assert result[estimator]["later_steps"]["n_steps"] == 18
+    assert result["critic"]["all"]["n_episodes"] == 12
+    assert result["bank_labels"] == "oracle"
+
+
+def test_another_labeler_is_named_instead_of_oracle(stream: Path, tmp_path: Path) -> None:
+    result = result_of(
+        ["--stream", str(stream), "--labeler", "success?reward_above=0.5", "--resamples", "0"],
+        tmp_path / "r.json",
+    )
+    assert result["bank_labels"] == "success?reward_above=0.5"
+    assert result["evaluated_by"] == "reference labels (reward_level?first_baseline=0)"
+
+
+@pytest.mark.parametrize("source", ["stream", "live"])
+def test_same_seed_gives_the_same_bytes(source: str, stream: Path, tmp_path: Path) -> None:
+    arguments = ["--stream", str(stream), "--shuffle"] if source == "stream" else [*LIVE, "--episodes", "15"]
+    if source == "live":
+        arguments += ["--labeler", "success?reward_above=0"]
+    files: list[dict[str, bytes]] = []
+    for attempt in ("first", "second"):
+        folder = tmp_path / attempt
+        assert main(["run", *arguments, "--seed", "3", "--resamples", "40", "--report", str(folder)]) == 0
+        files.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+    assert list(files[0]) == ["reliability.png", "report.md", "results.json", "steps.jsonl"]
+    assert files[0] == files[1]
+
+
+def test_another_seed_shuffles_otherwise(stream: Path, tmp_path: Path) -> None:
+    tasks = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        arguments = ["--stream", str(stream), "--shuffle", "--seed", seed, "--resamples", "0"]
+        assert main(["run", *arguments, "--report", str(folder)]) == 0
+        rows = (folder / "steps.jsonl").read_text().splitlines()
+        tasks.append([json.loads(row)["task"] for row in rows])
+    assert tasks[0] != tasks[1] and sorted(tasks[0]) == sorted(tasks[1])
+
+
+def test_a_row_is_written_for_each_step(stream: Path, tmp_path: Path) -> None:
+    assert main(["run", "--stream", str(stream), "--resamples", "0", "--report", str(tmp_path / "r")]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "r" / "steps.jsonl").read_text().splitlines()]
+    assert len(rows) == 30
+    assert set(rows[0]["confidence"]) == {"critic", "base_rate", "counts"}
+    assert [row["label"] for row in rows[:3]] == [True, True, False]
+
+
+def test_live_run_prints_the_table_with_later_steps_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*LIVE, "--labeler", "success?reward_above=0", "--episodes", "12", "--resamples", "20"]
+    assert main(["run", *arguments, "--show-last"]) == 0
+    printed = capsys.readouterr().out
+    for expected in ("All steps", "Steps after the first", "neighbors", "base_rate", "counts", "Episode 11"):
+        assert expected in printed
+
+
+def test_a_bank_file_grows_from_run_to_run(stream: Path, tmp_path: Path) -> None:
+    bank = str(tmp_path / "bank.db")
+    for expected in (30, 60):
+        assert main(["run", "--stream", str(stream), "--bank", bank, "--resamples", "0"]) == 0
+        assert main(["bank", "export", "--bank", bank, "--out", str(tmp_path / "out.jsonl")]) == 0
+        assert len((tmp_path / "out.jsonl").read_text().splitlines()) == expected + 1
+
+
+def test_deferred_steps_of_a_replay_stay_unlabelled(stream: Path, tmp_path: Path) -> None:
+    arguments = ["--stream", str(stream), "--critic", "constant:0.2", "--policy", "defer_below:0.5"]
+    result = result_of([*arguments, "--resamples", "0"], tmp_path / "r.json")
+    assert result["critic"]["all"]["n_steps"] == 0 and result["critic"]["all"]["auc"] is None
+
+
+def test_labels_that_come_later_leave_no_metric_and_no_crash(tmp_path: Path) -> None:
+    arguments = [*LIVE, "--labeler", "none", "--episodes", "3", "--bank", str(tmp_path / "b.db")]
+    result = result_of(arguments, tmp_path / "r.json")
+    assert result["critic"]["all"]["n_steps"] == 0
+    assert (
+        main(["bank", "label", "--bank", str(tmp_path / "b.db"), "--labeler", "success?reward_above=0"]) == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--env", "FrozenLake-v1", "--labeler", "success"], "--env needs --agent"),
+        (["--env", "NoSuchEnv-v0", "--agent", "random", "--labeler", "success"], "NoSuchEnv-v0"),
+        (["--env", "FrozenLake-v1", "--agent", "random"], "never guessed"),
+        (["--env", "FrozenLake-v1", "--agent", "nobody", "--labeler", "success"], "no agent 'nobody'"),
+        (["--env", "CartPole-v1", "--agent", "planner", "--labeler", "success"], "transition table"),
+        (["--env", "CartPole-v1", "--agent", "recorded", "--labeler", "success"], "replays no recording"),
+        (
+            ["--env", "CartPole-v1", "--agent", "random", "--labeler", "success", "--episodes", "0"],
+            "episodes",
+        ),
+        (["--env", "CartPole-v1", "--agent", "random", "--env-arg", "x"], "KEY=VALUE"),
+        (["--env", "CartPole-v1", "--agent", "random", "--shuffle"], "--shuffle goes with --stream"),
+        (["--stream", "STREAM", "--critic", "nonsense"], "no critic 'nonsense'"),
+        (["--stream", "STREAM", "--episodes", "99"], "the stream has 12"),
+        (["--stream", "STREAM", "--resamples", "-1"], "--resamples is -1"),
+        (["--stream", "STREAM", "--report", "STREAM/sub"], "cannot be written"),
+        (["--stream", "STREAM", "--bank", "b.db?scope=x", "--scope", "y"], "twice"),
+    ],
+)
+def test_wrong_arguments_exit_2_with_a_sentence(
+    arguments: list[str], sentence: str, stream: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *(text.replace("STREAM", str(stream)) for text in arguments)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_broken_stream_exits_1_with_its_line_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_stream(tmp_path / "toy.jsonl")
+    lines = path.read_text().splitlines()
+    lines[5] = lines[5][:40]
+    path.write_text("\n".join(lines))
+    assert main(["run", "--stream", str(path)]) == 1
+    assert f"{path}:6" in capsys.readouterr().err
+
+
+def test_missing_sub_command_exits_2() -> None:
+    with pytest.raises(SystemExit) as exit_code:
+        main([])
+    assert exit_code.value.code == 2
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
+    report, bank = tmp_path / "report", tmp_path / "bank.db"
+    command = [sys.executable, "-m", "ceb_gym.cli.main", "run", *LIVE, "--labeler", "success?reward_above=0"]
+    command += ["--episodes", "100000", "--bank", str(bank), "--report", str(report), "--resamples", "10"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (bank.exists() and bank.stat().st_size > 150_000):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 1, errors
+    assert "interrupted after" in printed and "All steps" in printed
+    rows = (report / "steps.jsonl").read_text().splitlines()
+    assert len(rows) > 10
+    assert main(["bank", "stats", "--bank", str(bank)]) == 0
+
+
+def test_output_into_a_closed_pipe_is_no_traceback(stream: Path) -> None:
+    command = f"{sys.executable} -m ceb_gym.cli.main run --stream {stream} --resamples 0 --json - | head -c 1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_json_on_standard_output_is_only_json(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--stream", str(stream), "--resamples", "0", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"]["source"] == "toy.jsonl"
+
+
+def test_agents_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_agents.py").write_text(
+        "def left(observation, info):\n    return 0\n\n"
+        "class Fixed:\n"
+        "    def __init__(self, action=1): self.action = action\n"
+        "    def begin(self, env): pass\n"
+        "    def act(self, observation, info): return self.action\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for agent, action in (("my_agents:left", "action_00"), ("my_agents:Fixed?action=2", "action_02")):
+        folder = tmp_path / action
+        arguments = ["--env", "FrozenLake-v1", "--agent", agent, "--labeler", "success?reward_above=0"]
+        assert main(["run", *arguments, "--episodes", "2", "--resamples", "0", "--report", str(folder)]) == 0
+        rows = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+        assert {row["action"] for row in rows} == {action}
+
+
+def test_every_metric_of_the_summary_is_in_the_json() -> None:
+    assert MetricSummary.of_no_steps().to_json().keys() >= METRICS
