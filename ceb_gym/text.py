@@ -28,6 +28,12 @@ def shorten(text: str, max_chars: int) -> str:
     return f"{text[:head]}\n[... {cut} characters cut ...]\n{text[-tail:] if tail else ''}"
 
 
+def number_text(value: float) -> str:
+    """The shortest text that reads back as the same number, fit for a spec string."""
+    short = f"{value:g}"
+    return (short if float(short) == value else repr(float(value))).replace("e+", "e")
+
+
 def retrieval_key(task: str, state: str, action: str) -> str:
     """The composite key that precedents are compared by (arXiv 2607.12397)."""
     return f"task: {task} || state: {state} || action: {action}"

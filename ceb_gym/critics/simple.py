@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.features import step_features
 from ceb_gym.protocols import Critic
+from ceb_gym.text import number_text
 from ceb_gym.types import Precedent, Precedents, Query, Record, Verdict
 
 MAX_STEP_INDEX = 4
 
 
 def _require_weight(name: str, value: float) -> float:
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ConfigurationError(f"{name} is {value!r}: give a number above 0.")
     return float(value)
 
@@ -25,9 +26,10 @@ class ConstantCritic:
     k = 0
 
     def __init__(self, confidence: float = 0.5) -> None:
-        if not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
+        is_number = isinstance(confidence, int | float) and not isinstance(confidence, bool)
+        if not is_number or not 0 <= confidence <= 1:
             raise ConfigurationError(f"The constant confidence is {confidence!r}: give a number in [0, 1].")
-        self.name = f"constant:{confidence:g}"
+        self.name = f"constant:{number_text(confidence)}"
         self._verdict = Verdict(float(confidence), source=self.name)
 
     def judge(self, queries: Sequence[Query], precedents: Sequence[Precedents]) -> list[Verdict]:
@@ -142,7 +144,7 @@ class NeighborsCritic:
     incremental = True
 
     def __init__(self, k: int = 2, prior_weight: float = 0.1, power: float = 2.0) -> None:
-        if not isinstance(k, int) or k < 1:
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ConfigurationError(f"k is {k!r}: give a whole number of precedents per class, at least 1.")
         self.k = k
         self.name = "neighbors"

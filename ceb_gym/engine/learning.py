@@ -6,6 +6,7 @@ import queue
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -14,6 +15,7 @@ from ceb_gym.protocols import Bank, HindsightLabeler
 from ceb_gym.types import Claim, StepLabel, Trajectory, TrajectoryKey, TrajectoryStatus
 
 LearnMode = Literal["inline", "background", "off"]
+_MOST_NAMESAKES = 100
 
 
 def label_stored(bank: Bank, labeler: HindsightLabeler, key: TrajectoryKey) -> int | None:
@@ -40,6 +42,7 @@ def label_claimed(bank: Bank, labeler: HindsightLabeler, claim: Claim) -> int | 
 
     Raises:
         LabelerError: If the labeler fails; the claim is given back and the trajectory keeps waiting.
+        BankError: If the labels cannot be stored; likewise.
     """
     key = claim.key
     try:
@@ -51,27 +54,37 @@ def label_claimed(bank: Bank, labeler: HindsightLabeler, claim: Claim) -> int | 
             else []
         )
         labels = _checked_labels(labeler, trajectory, labeler.label(trajectory, past))
+        return bank.commit_labels(claim, labels, labeler.name)
     except BaseException as error:
-        bank.release(claim)
+        with suppress(BankError):  # the first error says more, and a claim runs out by itself
+            bank.release(claim)
         if isinstance(error, LabelerError | BankError) or not isinstance(error, Exception):
             raise
         raise LabelerError(f"Labeler {labeler.name} raised {type(error).__name__}: {error}") from error
-    return bank.commit_labels(claim, labels, labeler.name)
 
 
 def _checked_labels(
     labeler: HindsightLabeler, trajectory: Trajectory, labels: Sequence[StepLabel]
 ) -> list[StepLabel]:
-    executed = {step.index for step in trajectory.steps if step.executed}
+    executed = {step.index: step for step in trajectory.steps if step.executed}
     seen: set[int] = set()
+    checked = []
     for label in labels:
+        if label.label not in (True, False, None):
+            raise LabelerError(
+                f"Labeler {labeler.name} gave step {label.index} the label {label.label!r}: "
+                "give True, False or None."
+            )
         if label.index not in executed or label.index in seen:
             raise LabelerError(
                 f"Labeler {labeler.name} labelled step {label.index} of episode {trajectory.episode_id}, "
                 "which was not executed or is labelled already: label each executed step once."
             )
         seen.add(label.index)
-    return list(labels)
+        # what a step without an outcome did is not known, whatever the labeler says about it
+        known = executed[label.index].outcome is not None
+        checked.append(label if known else replace(label, label=None, vote_share=None))
+    return checked
 
 
 class Learner:
@@ -88,6 +101,9 @@ class Learner:
         self._labeler = labeler
         self._mode = mode
         self._unsaved: list[tuple[Trajectory, TrajectoryStatus]] = []
+        self._unlabelled: list[TrajectoryKey] = []
+        self._renamed: dict[str, str] = {}
+        self._failure: BaseException | None = None
         self._queue: queue.Queue[TrajectoryKey | None] = queue.Queue()
         self._worker: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -108,14 +124,14 @@ class Learner:
         with self._lock:
             self._unsaved.append((trajectory, status))
             try:
-                keys = self._store_unsaved()
+                self._store_unsaved()
             except BankError as error:
                 warnings.warn(
                     f"{len(self._unsaved)} episode(s) wait in memory: they could not be stored. {error}",
                     RuntimeWarning,
                     stacklevel=2,
                 )
-                return
+            keys, self._unlabelled = self._unlabelled, []
         for key in keys:
             if self._mode == "background":
                 self._start_worker()
@@ -124,12 +140,21 @@ class Learner:
                 self._label(key)
 
     def flush(self) -> None:
-        """Waits until all labels are committed. Raises BankError if an episode could not be stored."""
+        """Waits until all labels are committed.
+
+        Raises:
+            BankError: If an episode could not be stored.
+            BaseException: What stopped a labeler in the background, other than its failure.
+        """
         with self._lock:
-            keys = self._store_unsaved()
+            self._store_unsaved()
+            keys, self._unlabelled = self._unlabelled, []
         for key in keys:
             self._label(key)
         self._queue.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         """Flushes and stops the background thread."""
@@ -142,37 +167,52 @@ class Learner:
                 self._queue.put(None)
                 worker.join()
 
-    def _store_unsaved(self) -> list[TrajectoryKey]:
-        keys: list[TrajectoryKey] = []
+    def _store_unsaved(self) -> None:
+        """Stores what waits and notes what is to be labelled, also when a later one cannot be stored."""
         while self._unsaved:
-            trajectory = self._store(*self._unsaved[0])
+            trajectory, conflict = self._store(*self._unsaved[0])
             status = self._unsaved.pop(0)[1]
             if self._labeler is not None and status == "pending":
                 first = 0 if self.needs_ending else trajectory.segment
-                keys.extend(
+                self._unlabelled.extend(
                     TrajectoryKey(trajectory.episode_id, segment)
                     for segment in range(first, trajectory.segment + 1)
                 )
-        return keys
-
-    def _store(self, trajectory: Trajectory, status: TrajectoryStatus) -> Trajectory:
-        """Stores a trajectory, under another id where a given run id was used twice."""
-        for attempt in range(2, 100):
-            try:
-                self._bank.add_trajectory(trajectory, status=status)
-                return trajectory
-            except BankConflictError as error:
-                base = trajectory.episode_id.partition("~")[0]
-                trajectory = replace(trajectory, episode_id=f"{base}~{attempt}")
+            if conflict is not None:
                 warnings.warn(
-                    f"{error} The new episode is stored as {trajectory.episode_id}: give each run its own "
+                    f"{conflict} The new episode is stored as {trajectory.episode_id}: give each run its own "
                     "run_id, or none.",
                     RuntimeWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
-        raise BankConflictError(
-            f"Episode {trajectory.episode_id} was stored a hundred times under one run id."
-        )
+
+    def _store(
+        self, trajectory: Trajectory, status: TrajectoryStatus
+    ) -> tuple[Trajectory, BankConflictError | None]:
+        """Stores a trajectory, under another id where a given run id was used twice."""
+        own_id = trajectory.episode_id
+        trajectory = replace(trajectory, episode_id=self._renamed.get(own_id, own_id))
+        conflict: BankConflictError | None = None
+        for attempt in range(2, _MOST_NAMESAKES):
+            try:
+                self._bank.add_trajectory(trajectory, status=status)
+                break
+            except BankConflictError as error:
+                conflict = conflict or error
+                trajectory = replace(trajectory, episode_id=f"{own_id}~{attempt}")
+        else:
+            raise BankConflictError(
+                f"Episode {own_id} is stored {_MOST_NAMESAKES} times under one run id: give each run its own."
+            ) from conflict
+        self._remember_name(own_id, trajectory)
+        return trajectory, conflict
+
+    def _remember_name(self, own_id: str, trajectory: Trajectory) -> None:
+        """Keeps the later segments of a renamed episode together with the first."""
+        if trajectory.ending != "segmented":
+            self._renamed.pop(own_id, None)
+        elif trajectory.episode_id != own_id:
+            self._renamed[own_id] = trajectory.episode_id
 
     def _start_worker(self) -> None:
         with self._lock:
@@ -187,6 +227,8 @@ class Learner:
                 if key is None:
                     return
                 self._label(key)
+            except BaseException as error:  # a warning made an error, an exit: `flush` must not wait for ever
+                self._failure = self._failure or error
             finally:
                 self._queue.task_done()
 

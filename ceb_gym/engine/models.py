@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
-from ceb_gym.errors import RevisionGoneError
+from ceb_gym.errors import CebError, CriticError, RevisionGoneError
 from ceb_gym.protocols import Bank, Critic, LearningCritic
 from ceb_gym.types import Pin, Record
 
@@ -52,12 +53,27 @@ class ModelStore:
         if self._critic.incremental and (earlier := self._newest_before(pins)) is not None:
             added = self._added_since(earlier, pins)
             if added is not None:
-                return self._critic.fit(added, self._fitted[earlier])
+                return self._learn(added, self._fitted[earlier])
         records: list[Record] = []
         for pin in reversed(pins):  # the own scope's records come last: they are the most telling
             if pin.revision > 0:
                 records.extend(self._bank.records(pin.scope, until=pin.revision))
-        return self._critic.fit(records)
+        return self._learn(records, None)
+
+    def _learn(self, records: Sequence[Record], previous: Critic | None) -> Critic:
+        name = self._critic.name
+        try:
+            fitted = self._critic.fit(records) if previous is None else self._critic.fit(records, previous)
+        except CebError:
+            raise
+        except Exception as error:  # a critic is foreign code: its failure is handled as the user chose
+            raise CriticError(
+                f"Critic {name} raised {type(error).__name__} when it learned from {len(records)} records: "
+                f"{error}"
+            ) from error
+        if not isinstance(fitted, Critic):
+            raise CriticError(f"Critic {name} returned {fitted!r} from `fit`, which is no critic.")
+        return fitted
 
     def _newest_before(self, pins: tuple[Pin, ...]) -> tuple[Pin, ...] | None:
         scopes = [pin.scope for pin in pins]
@@ -72,7 +88,7 @@ class ModelStore:
     def _added_since(self, earlier: tuple[Pin, ...], pins: tuple[Pin, ...]) -> list[Record] | None:
         """The records added between the pins, or None where some were removed: then sums start anew."""
         added: list[Record] = []
-        for before, now in zip(earlier, pins, strict=True):
+        for before, now in reversed(list(zip(earlier, pins, strict=True))):
             if before.revision == now.revision:
                 continue
             try:

@@ -9,7 +9,17 @@ from typing import Any
 
 from ceb_gym.errors import ConfigurationError, LabelerError
 from ceb_gym.streams.reward_rules import reward_level_labels
+from ceb_gym.text import number_text
 from ceb_gym.types import Step, StepLabel, Trajectory
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_finished(trajectory: Trajectory) -> bool:
+    """Whether the environment ended the episode; what came after an abandoned one is not known."""
+    return trajectory.ending in ("terminated", "truncated")
 
 
 def labellable_steps(trajectory: Trajectory) -> list[Step]:
@@ -44,13 +54,15 @@ class RewardLevelLabeler:
     past_episodes = 0
 
     def __init__(self, first_baseline: str | float = 0, decimals: int | None = 4) -> None:
-        if first_baseline != "initial" and not isinstance(first_baseline, int | float):
-            raise ConfigurationError(f'first_baseline is {first_baseline!r}: give a number or "initial".')
+        if first_baseline != "initial" and not _is_number(first_baseline):
+            raise ConfigurationError(
+                f'first_baseline is {first_baseline!r}: give a finite number or "initial".'
+            )
         if decimals is not None and (not isinstance(decimals, int) or not 2 <= decimals <= 12):
             raise ConfigurationError(f"decimals is {decimals!r}: give a whole number from 2 to 12, or none.")
         self._first_baseline = first_baseline
         self._decimals = decimals
-        shown = first_baseline if first_baseline == "initial" else f"{first_baseline:g}"
+        shown = first_baseline if isinstance(first_baseline, str) else number_text(first_baseline)
         self.name = f"reward_level?first_baseline={shown}"
         if decimals != 4:
             self.name += f"&decimals={decimals}".lower()
@@ -79,7 +91,8 @@ class ReturnLabeler:
     """Productive when the discounted return-to-go exceeds the running median at the same step index.
 
     For rewards that are increments, as Gymnasium's are. The median is taken over the newest finished episodes
-    of the scope that were at least as long; where there is none, the step stays unlabelled.
+    of the scope that were at least as long; where there is none, the step stays unlabelled. So do all steps
+    of an episode that was left before it ended, whose returns are not known.
 
     Args:
         gamma: Discount factor in (0, 1].
@@ -89,19 +102,19 @@ class ReturnLabeler:
     needs_ending = True
 
     def __init__(self, gamma: float = 0.99, window: int = 100) -> None:
-        if not isinstance(gamma, int | float) or not 0 < gamma <= 1:
+        if not _is_number(gamma) or not 0 < gamma <= 1:
             raise ConfigurationError(f"gamma is {gamma!r}: give a discount factor in (0, 1].")
-        if not isinstance(window, int) or window < 1:
+        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
             raise ConfigurationError(f"window is {window!r}: give a whole number of episodes, at least 1.")
         self._gamma = float(gamma)
         self.past_episodes = window
-        self.name = f"return:{gamma:g}" + ("" if window == 100 else f"?window={window}")
+        self.name = f"return:{number_text(gamma)}" + ("" if window == 100 else f"?window={window}")
 
     def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
         """Returns a label for each executed step, None where no earlier episode got as far."""
         steps = labellable_steps(trajectory)
         rewards = _rewards(steps)
-        if rewards is None:
+        if rewards is None or not _is_finished(trajectory):
             return [_certain(step, None) for step in steps]
         past = [self._returns_to_go(earlier) for earlier in past_rewards]
         labels = []
@@ -126,25 +139,23 @@ class SuccessLabeler:
     Args:
         reward_above: Where the environment states no success of its own (`info["success"]` or
             `info["is_success"]` at the end), the episode counts as a success when its last reward exceeds
-            this. None: such episodes stay unlabelled.
+            this. None: such episodes stay unlabelled, and so do those that were left before they ended.
     """
 
     needs_ending = True
     past_episodes = 0
 
     def __init__(self, reward_above: float | None = None) -> None:
-        if reward_above is not None and not (
-            isinstance(reward_above, int | float) and math.isfinite(reward_above)
-        ):
+        if reward_above is not None and not _is_number(reward_above):
             raise ConfigurationError(f"reward_above is {reward_above!r}: give a finite number.")
         self._reward_above = reward_above
-        self.name = "success" + ("" if reward_above is None else f"?reward_above={reward_above:g}")
+        self.name = "success" + ("" if reward_above is None else f"?reward_above={number_text(reward_above)}")
 
     def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
         """Returns the same label for each executed step."""
         steps = labellable_steps(trajectory)
         success = trajectory.success
-        last_reward = steps[-1].reward if steps else None
+        last_reward = steps[-1].reward if steps and _is_finished(trajectory) else None
         if success is None and self._reward_above is not None and last_reward is not None:
             success = last_reward > self._reward_above
         return [_certain(step, success) for step in steps]
@@ -169,7 +180,13 @@ class CallableLabeler:
     def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
         """Returns what the function says. Raises LabelerError when that does not fit the steps."""
         steps = labellable_steps(trajectory)
-        labels = list(self._function(trajectory))
+        answer = self._function(trajectory)
+        try:
+            labels = list(answer)
+        except TypeError:
+            raise LabelerError(
+                f"{self.name} returned {answer!r}: give a list with one label for each executed step."
+            ) from None
         if labels and all(isinstance(label, StepLabel) for label in labels):
             return labels
         if len(labels) != len(steps):
@@ -178,9 +195,16 @@ class CallableLabeler:
                 "give one for each."
             )
         for label in labels:
-            if label is not None and label not in (0, 1):
+            if not _is_label(label):
                 raise LabelerError(f"{self.name} returned {label!r} as a label: give True, False or None.")
         return [
             _certain(step, None if label is None else bool(label))
             for step, label in zip(steps, labels, strict=True)
         ]
+
+
+def _is_label(label: Any) -> bool:
+    try:
+        return label is None or bool(label in (0, 1))
+    except ValueError:  # an array of several values
+        return False

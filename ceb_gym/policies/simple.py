@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
 
@@ -11,6 +11,7 @@ from ceb_gym.protocols import Policy
 from ceb_gym.types import Decision, Query, Verdict
 
 EXECUTE = Decision("execute")
+_ROUNDING = 1e-9  # 0.29 * 100 is 28.999999999999996
 
 
 def _require_share(name: str, value: float) -> float:
@@ -73,7 +74,9 @@ class DeferLowest:
 
     def __init__(self, share: float, warmup: int = 20, window: int = 1_000) -> None:
         self._share = _require_share("The share of defer_lowest", share)
-        if not isinstance(warmup, int) or not isinstance(window, int) or warmup < 1 or window < warmup:
+        numbers = (warmup, window)
+        whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+        if not whole or warmup < 1 or window < warmup:
             raise ConfigurationError(
                 f"warmup is {warmup!r} and window {window!r}: give whole numbers with 1 <= warmup <= window."
             )
@@ -85,12 +88,16 @@ class DeferLowest:
         """Keeps the quantile: it runs over all episodes."""
 
     def decide(self, query: Query, verdict: Verdict) -> Decision:
-        """Returns "defer" below the running b-quantile; equal confidences are executed."""
+        """Returns "defer" where the confidence ranks in the lowest share b of itself and those seen.
+
+        Equal confidences rank below the new one: of many equal ones none is deferred unless b reaches them
+        all, and a share of 0 defers nothing.
+        """
         confidence, count = verdict.confidence, len(self._sorted)
         if confidence is None or count < self._warmup:
             return EXECUTE
-        position = int(self._share * count)
-        if position < count and confidence >= self._sorted[position]:
+        rank = bisect_right(self._sorted, confidence) + 1
+        if rank > self._share * (count + 1) + _ROUNDING:
             return EXECUTE
         return Decision("defer", f"confidence {confidence:.3f} is among the lowest {self._share:.0%}")
 
