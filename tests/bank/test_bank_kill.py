@@ -105,3 +105,16 @@ def test_killed_at_any_write_nothing_is_lost_or_doubled(
     ]
     assert bank.revision("scope") == 1
     assert bank.stats("scope").trajectories == {"labelled": 1}
+
+
+def test_killed_at_any_statement_of_its_creation_a_bank_can_still_be_created(
+    shared_url: str, open_bank: Callable[..., SqlBank]
+) -> None:
+    def create_until(number: int) -> None:
+        kill_at(number)
+        SqlBank(shared_url)
+
+    ends = [bank_forks.run(lambda number=number: create_until(number)) for number in range(1, 40, 3)]
+    assert ends[0] == bank_forks.KILLED
+    assert end_episode(open_bank(shared_url)) is None
+    assert open_bank(shared_url).revision("scope") == 1
