@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, SupportsFloat, TypeVar
 
@@ -11,11 +10,16 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
 
-from ceb_gym.build.arguments import check_arguments, fill_scope, plain_arguments
-from ceb_gym.build.engines import EngineConfig, check_config, close_engine, open_engine
-from ceb_gym.build.parts import make_policy, make_reviewer, make_summarizer, split_bank_url
+from ceb_gym.build.arguments import (
+    bank_and_scopes,
+    check_arguments,
+    lane_settings,
+    plain_arguments,
+)
+from ceb_gym.build.engines import check_config, close_engine, engine_config, open_engine
+from ceb_gym.build.parts import make_policy, make_reviewer, make_summarizer
 from ceb_gym.engine.core import Engine
-from ceb_gym.engine.lane import EarlyReset, Lane, LaneSettings
+from ceb_gym.engine.lane import EarlyReset, Lane
 from ceb_gym.engine.learning import LearnMode
 from ceb_gym.engine.ruling import Arbiter, ReviewOn, Ruling
 from ceb_gym.errors import ConfigurationError, UsageError
@@ -23,6 +27,20 @@ from ceb_gym.protocols import Bank
 from ceb_gym.types import Assessment, Pin
 
 UNSCORED = -1.0
+AT_RESET: dict[str, Any] = {
+    "confidence": UNSCORED,
+    "scored": False,
+    "executed": False,
+    "repeated": False,
+    "decision": "none",
+    "reason": "",
+    "source": "",
+    "productive_precedents": 0,
+    "unproductive_precedents": 0,
+    "deferrals": 0,
+    "bank_revision": 0,
+    "step_index": 0,
+}
 ObsType = TypeVar("ObsType")
 ActType = TypeVar("ActType")
 
@@ -118,38 +136,21 @@ class ConfidenceWrapper(
         self._learn = learn
         self._on_defer = on_defer
         self._deferred_reward = deferred_reward
-        url, scope, read_scopes = (
-            split_bank_url(bank) if isinstance(bank, str) else (bank, None, tuple[str, ...]())
-        )
-        env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-        self._config = EngineConfig(
-            bank=url,
-            critic=critic,
-            labeler=labeler,
-            retriever=retriever,
-            on_critic_error=on_critic_error,
-            learn=learn,
-            run_id=run_id,
-            clock=clock or time.time,
-            private=object() if url == "memory:" else None,
-        )
+        location, scopes = bank_and_scopes(bank, env_id_of(env), scope_fields)
+        self._config = engine_config(arguments, location)
         check_config(self._config)
-        governor, timed_reviewer = make_policy(policy), make_reviewer(reviewer, review_timeout_s)
         self._arbiter = Arbiter(
-            governor, timed_reviewer, review_on=review_on, max_deferrals=max_deferrals, seed=seed
+            make_policy(policy),
+            make_reviewer(reviewer, review_timeout_s),
+            review_on=review_on,
+            max_deferrals=max_deferrals,
+            seed=seed,
         )
         chosen = summarizer if summarizer is not None else (env.metadata or {}).get("summarizer")
-        settings = LaneSettings(
-            env_id=env_id,
-            scopes=(fill_scope(scope or "{env_id}", env_id, scope_fields), *read_scopes),
-            as_of=as_of,
-            task=task,
-            segment_steps=segment_steps,
-            early_reset=early_reset,
-            journal_steps=journal == "step",
-        )
         self._lane = Lane(
-            self._open_engine, make_summarizer(chosen, env.observation_space, env.action_space), settings
+            self._open_engine,
+            make_summarizer(chosen, env.observation_space, env.action_space),
+            lane_settings(arguments, env_id_of(env), scopes),
         )
         self._engine: Engine | None = None
         self._ended = False
@@ -201,7 +202,8 @@ class ConfidenceWrapper(
         self._arbiter.begin_episode(seed)
         self._assessed.clear()
         self._ended = False
-        return observation, {**info, "ceb": self._block(None)}
+        block = {**AT_RESET, "bank_revision": self._lane.pins[0].revision}
+        return observation, {**info, "ceb": block}
 
     def assess(self, action: ActType) -> Assessment:
         """Judges an action without executing it; a following `step` of the same action uses the result."""
@@ -270,26 +272,26 @@ class ConfidenceWrapper(
         if ruling.truncates:
             self._ended = True
             self._lane.finish("truncated", {})
-        return observation, float(self._deferred_reward or 0.0), False, ruling.truncates, {"ceb": block}
+        # the environment's own keys, such as an action mask, still hold: it has not moved
+        info = {**copy.deepcopy(dict(self._lane.info)), "ceb": block}
+        return observation, float(self._deferred_reward or 0.0), False, ruling.truncates, info
 
-    def _block(self, ruling: Ruling | None) -> dict[str, Any]:
-        assessment = ruling.assessment if ruling is not None else None
-        confidence = assessment.verdict.confidence if assessment is not None else None
+    def _block(self, ruling: Ruling) -> dict[str, Any]:
+        assessment = ruling.assessment
+        confidence = assessment.verdict.confidence
         return {
             "confidence": UNSCORED if confidence is None else confidence,
             "scored": confidence is not None,
-            "executed": ruling is not None and ruling.executes,
-            "repeated": assessment is not None and assessment.query.repeated,
-            "decision": assessment.decision.kind if assessment is not None else "none",
-            "reason": assessment.decision.reason if assessment is not None else "",
-            "source": assessment.verdict.source if assessment is not None else "",
-            "productive_precedents": len(assessment.precedents.productive) if assessment is not None else 0,
-            "unproductive_precedents": len(assessment.precedents.unproductive)
-            if assessment is not None
-            else 0,
+            "executed": ruling.executes,
+            "repeated": assessment.query.repeated,
+            "decision": assessment.decision.kind,
+            "reason": assessment.decision.reason,
+            "source": assessment.verdict.source,
+            "productive_precedents": len(assessment.precedents.productive),
+            "unproductive_precedents": len(assessment.precedents.unproductive),
             "deferrals": self._arbiter.deferrals,
             "bank_revision": self._lane.pins[0].revision,
-            "step_index": assessment.query.step_index if assessment is not None else 0,
+            "step_index": assessment.query.step_index,
         }
 
     def _keep(self, observation: Any) -> Any:
@@ -328,11 +330,17 @@ class ConfidenceWrapper(
         """Commits what is pending and closes the environment; the bank too, when nobody else uses it."""
         try:
             self._lane.leave()
+            self._lane.detach()
             engine, self._engine = self._engine, None
             if engine is not None:
                 close_engine(engine)
         finally:
             super().close()
+
+
+def env_id_of(env: gym.Env[Any, Any]) -> str:
+    """The environment's registered id, or the name of its class where it has none."""
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 
 def _with_reason(observation: str, reason: str) -> str:

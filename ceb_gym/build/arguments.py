@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ceb_gym.build.parts import split_bank_url
 from ceb_gym.build.specs import OBJECT
+from ceb_gym.engine.lane import LaneSettings
 from ceb_gym.errors import ConfigurationError
+from ceb_gym.protocols import Bank
 
 
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,6 +23,29 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values()):
         return dict(value)
     return OBJECT
+
+
+def bank_and_scopes(
+    bank: str | Bank, env_id: str, fields: Mapping[str, str] | None
+) -> tuple[str | Bank, tuple[str, ...]]:
+    """Returns where the bank is (or the open bank), the own scope, and the further scopes to read."""
+    if not isinstance(bank, str):
+        return bank, (fill_scope("{env_id}", env_id, fields),)
+    url, template, read_scopes = split_bank_url(bank)
+    return url, (fill_scope(template or "{env_id}", env_id, fields), *read_scopes)
+
+
+def lane_settings(arguments: Mapping[str, Any], env_id: str, scopes: tuple[str, ...]) -> LaneSettings:
+    """The part of the wrapper's arguments that stays the same for all episodes of a lane."""
+    return LaneSettings(
+        env_id=env_id,
+        scopes=scopes,
+        as_of=arguments["as_of"],
+        task=arguments["task"],
+        segment_steps=arguments["segment_steps"],
+        early_reset=arguments["early_reset"],
+        journal_steps=arguments["journal"] == "step",
+    )
 
 
 def fill_scope(template: str, env_id: str, fields: Mapping[str, str] | None) -> str:

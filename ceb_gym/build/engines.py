@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -52,6 +53,17 @@ class EngineConfig:
         values = (self.bank, self.critic, self.labeler, self.retriever, self.on_critic_error, self.learn)
         named = tuple(value if isinstance(value, str) or value is None else id(value) for value in values)
         return (*named, self.run_id, id(self.clock), id(self.private) if self.private else None, os.getpid())
+
+
+def engine_config(arguments: Mapping[str, Any], bank: str | Bank) -> EngineConfig:
+    """The part of the wrapper's arguments that makes an engine; a private bank in memory is never shared."""
+    chosen = ("critic", "labeler", "retriever", "on_critic_error", "learn", "run_id")
+    return EngineConfig(
+        bank=bank,
+        **{name: arguments[name] for name in chosen},
+        clock=arguments["clock"] or time.time,
+        private=object() if bank == "memory:" else None,
+    )
 
 
 class _BorrowedBank:

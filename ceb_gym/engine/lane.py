@@ -231,6 +231,10 @@ class Lane:
         else:
             self._hand_over("abandoned", None, "pending" if kept == "label" else "held")
 
+    def detach(self) -> None:
+        """Lets go of the engine, which is about to be closed; a later `begin` opens one anew."""
+        self._engine = None
+
     def _hand_over(self, ending: Ending, success: bool | None, status: TrajectoryStatus) -> None:
         engine = self.engine
         self.running = False

@@ -302,3 +302,10 @@ def test_lowest_share_of_a_running_quantile_is_deferred(critic: TableCritic) -> 
     deferred = sum(env.step(f"a{number}")[4]["ceb"]["decision"] == "defer" for number in range(400))
     assert 80 <= deferred <= 110
     env.close()
+
+
+def test_deferral_repeats_the_environments_own_info(wrap: Any) -> None:
+    env = wrap(policy="defer_below:0.3")
+    _, info = env.reset()
+    assert info["task"] == "reach the end"
+    assert env.step("bad")[4]["task"] == "reach the end"

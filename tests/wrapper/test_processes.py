@@ -174,3 +174,12 @@ def test_close_twice_and_close_before_reset_are_fine(tmp_path: Path) -> None:
     env.close()
     env.close()
     assert not (tmp_path / "bank.db").exists() and os.listdir(tmp_path) == []
+
+
+def test_reset_after_close_opens_the_bank_again(tmp_path: Path) -> None:
+    env = wrapped(tmp_path / "bank.db")
+    play(env)
+    env.close()
+    play(env)
+    assert len(env.bank.records(SCOPE)) == 6
+    env.close()
