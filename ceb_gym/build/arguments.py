@@ -10,6 +10,9 @@ from ceb_gym.build.specs import OBJECT
 from ceb_gym.engine.lane import LaneSettings
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.protocols import Bank
+from ceb_gym.text import clean_text
+
+_MAX_RUN_ID_CHARS = 200
 
 
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,18 +52,41 @@ def lane_settings(arguments: Mapping[str, Any], env_id: str, scopes: tuple[str, 
 
 
 def fill_scope(template: str, env_id: str, fields: Mapping[str, str] | None) -> str:
-    """Fills in a scope template. Raises ConfigurationError for a field without a value."""
+    """Fills in a scope template. Raises ConfigurationError for a field without a value, or an empty scope."""
     try:
-        return template.format(**{"env_id": env_id, **(fields or {})})
-    except (KeyError, IndexError, ValueError) as error:
+        scope = template.format(**{"env_id": env_id, **(fields or {})})
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(
             f"The scope template {template!r} cannot be filled in ({error!r}): pass "
             'scope_fields={"name": "value"} for each field in braces.'
         ) from error
+    if not scope:
+        raise ConfigurationError(f"The scope template {template!r} gives an empty scope with {fields!r}.")
+    return scope
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:
     """Raises ConfigurationError for the first argument that cannot work, with its value."""
+    _check_names(arguments)
+    _check_choices(arguments)
+    _check_numbers(arguments)
+
+
+def _check_names(arguments: Mapping[str, Any]) -> None:
+    task, run_id = arguments["task"], arguments["run_id"]
+    if not isinstance(task, str):
+        raise ConfigurationError(f"task is {task!r}: give text.")
+    if run_id is None:
+        return
+    storable = isinstance(run_id, str) and clean_text(run_id) == run_id and len(run_id) <= _MAX_RUN_ID_CHARS
+    if not storable:
+        raise ConfigurationError(
+            f"run_id is {run_id!r:.300}: give None, or text without NUL of at most {_MAX_RUN_ID_CHARS} "
+            "characters."
+        )
+
+
+def _check_choices(arguments: Mapping[str, Any]) -> None:
     clock = arguments["clock"]
     if clock is not None and not callable(clock):
         raise ConfigurationError(f"clock is {clock!r}: pass a callable that returns seconds, or None.")
@@ -76,6 +102,9 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     if not callable(on_defer) and on_defer not in ("repeat", "append_reason"):
         hint = " (an object cannot be recorded: pass it again)" if on_defer == OBJECT else ""
         raise ConfigurationError(f'on_defer is {on_defer!r}{hint}: "repeat", "append_reason" or a callable.')
+
+
+def _check_numbers(arguments: Mapping[str, Any]) -> None:
     for name, least in (("max_deferrals", 1), ("segment_steps", 2)):
         value = arguments[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -87,5 +116,5 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     if as_of is not None and (isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 0):
         raise ConfigurationError(f"as_of is {as_of!r}: give a revision, a whole number from 0.")
     reward = arguments["deferred_reward"]
-    if reward is not None and not abs(float(reward)) < float("inf"):
+    if reward is not None and not (isinstance(reward, int | float) and abs(reward) < float("inf")):
         raise ConfigurationError(f"deferred_reward is {reward!r}: give a finite number.")

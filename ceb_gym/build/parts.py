@@ -51,7 +51,12 @@ RETRIEVERS: Known = {
     "random": (RandomRetriever, None),
     "recent": (RecentRetriever, None),
 }
-SUMMARIZERS: Known = {"generic": (GenericSummarizer.for_spaces, None)}
+SUMMARIZERS: Known = {"generic": (GenericSummarizer, None)}
+
+
+def _refuse_class(kind: str, part: Any) -> None:
+    if isinstance(part, type):
+        raise ConfigurationError(f"The {kind} {part.__name__} is a class: pass an instance of it.")
 
 
 def make_critic(critic: Any) -> Critic:
@@ -60,9 +65,14 @@ def make_critic(critic: Any) -> Critic:
         if " | " in critic:
             raise ConfigurationError(f"The critic {critic!r} joins several: this version takes one.")
         critic, _ = build_named("critic", critic, CRITICS)
+    _refuse_class("critic", critic)
     if not isinstance(critic, Critic):
         raise ConfigurationError(
             f"The critic {critic!r} lacks `name`, `k` or `judge` (see protocols.Critic)."
+        )
+    if isinstance(critic.k, bool) or not isinstance(critic.k, int) or critic.k < 0:
+        raise ConfigurationError(
+            f"The critic {critic.name} wants k={critic.k!r}: give a whole number from 0."
         )
     return critic
 
@@ -80,6 +90,7 @@ def make_labeler(labeler: Any) -> HindsightLabeler | None:
         if labeler == "none":
             return None
         labeler = _named_labeler(labeler)
+    _refuse_class("labeler", labeler)
     if not isinstance(labeler, HindsightLabeler):
         if not callable(labeler):
             raise ConfigurationError(f"The labeler {labeler!r} is neither a spec, a labeler nor callable.")
@@ -102,6 +113,7 @@ def make_policy(policy: Any) -> Governor:
     if isinstance(policy, Governor):
         return policy
     if not isinstance(policy, str):
+        _refuse_class("policy", policy)
         if not isinstance(policy, Policy):
             raise ConfigurationError(f"The policy {policy!r} lacks a method of protocols.Policy.")
         return Governor(policy)
@@ -122,16 +134,21 @@ def make_policy(policy: Any) -> Governor:
 
 
 def make_reviewer(reviewer: Any, timeout_s: float) -> TimedReviewer | None:
-    """Builds a reviewer from `module:function`, an object or a callable; None stays None."""
+    """Builds a reviewer from `module:function` or `module:Class?option=1`, an object or a callable.
+
+    None stays None.
+    """
     if reviewer is None:
         return None
     if isinstance(reviewer, str):
-        if reviewer == OBJECT or ":" not in reviewer:
-            parse_spec("reviewer", reviewer)
-            raise ConfigurationError(f"The reviewer {reviewer!r} is not of the form package.module:function.")
-        reviewer = load("reviewer", reviewer)
+        text, spec = reviewer, parse_spec("reviewer", reviewer)
+        if spec.argument is None:
+            raise ConfigurationError(f"The reviewer {text!r} is not of the form package.module:function.")
+        reviewer = load("reviewer", f"{spec.name}:{spec.argument}")
         if isinstance(reviewer, type):
-            reviewer = construct("reviewer", reviewer.__name__, reviewer, {})
+            reviewer = construct("reviewer", text, reviewer, spec.options)
+        elif spec.options:
+            raise ConfigurationError(f"The reviewer {text!r} is no class: only a class takes options.")
     return TimedReviewer(reviewer, timeout_s)
 
 
@@ -139,13 +156,23 @@ def split_bank_url(bank: str) -> tuple[str, str | None, tuple[str, ...]]:
     """Splits `URL?scope=TEMPLATE&read_scopes=A,B` into URL, scope template and further scopes to read.
 
     A plain path means an SQLite file. Other parameters stay with the URL.
+
+    Raises:
+        ConfigurationError: If there is no place, a parameter is given twice, or the scope is empty.
     """
     if bank == OBJECT:
         parse_spec("bank", bank)
     url, _, query = bank.partition("?")
-    pairs = dict(parse_qsl(query, keep_blank_values=True))
+    if not url:
+        raise ConfigurationError(f'The bank {bank!r} names no place: give a path, a URL or "memory:".')
+    given = parse_qsl(query, keep_blank_values=True)
+    pairs = dict(given)
+    if len(pairs) < len(given):
+        raise ConfigurationError(f"The bank {bank!r} gives a parameter twice: give each once.")
     scope = pairs.pop("scope", None)
-    read_scopes = tuple(name for name in pairs.pop("read_scopes", "").split(",") if name)
+    if scope == "":
+        raise ConfigurationError(f"The bank {bank!r} has an empty scope: name one, or leave it out.")
+    read_scopes = tuple(dict.fromkeys(name for name in pairs.pop("read_scopes", "").split(",") if name))
     if not url.startswith("memory:") and "://" not in url:
         url = f"sqlite:///{url}"
     return url + (f"?{urlencode(pairs)}" if pairs else ""), scope, read_scopes
@@ -172,8 +199,8 @@ def check_retriever(retriever: Any) -> None:
                 f"There is no retriever {retriever!r}: choose one of {', '.join(sorted(RETRIEVERS))}, or "
                 "write package.module:name."
             )
-    elif not isinstance(retriever, Retriever):
-        raise ConfigurationError(f"The retriever {retriever!r} lacks `view` or `save`.")
+    elif isinstance(retriever, type) or not isinstance(retriever, Retriever):
+        raise ConfigurationError(f"The retriever {retriever!r} lacks `view` or `save`, or is a class.")
 
 
 def make_retriever(retriever: Any, bank: Bank, url: str) -> Retriever:
@@ -193,17 +220,21 @@ def make_summarizer(summarizer: Any, observation_space: Any, action_space: Any) 
         summarizer = "generic"
     if isinstance(summarizer, str):
         fixed = {"observation_space": observation_space, "action_space": action_space}
-        spec = parse_spec("summarizer", summarizer)
-        if spec.name in SUMMARIZERS:
-            return GenericSummarizer.for_spaces(observation_space, action_space, **spec.options)
-        factory = load("summarizer", f"{spec.name}:{spec.argument or ''}")
-        if hasattr(factory, "for_spaces"):
-            return _checked(factory.for_spaces(**fixed, **spec.options))
-        return _checked(construct("summarizer", summarizer, factory, spec.options))
+        summarizer = _named_summarizer(summarizer, fixed)
     return _checked(summarizer)
 
 
+def _named_summarizer(text: str, fixed: Mapping[str, Any]) -> Any:
+    spec = parse_spec("summarizer", text)
+    if spec.name not in SUMMARIZERS and spec.argument is not None:
+        for_spaces = getattr(load("summarizer", f"{spec.name}:{spec.argument}"), "for_spaces", None)
+        if for_spaces is not None:
+            return construct("summarizer", text, for_spaces, spec.options, fixed)
+    return build_named("summarizer", text, SUMMARIZERS, **fixed)[0]
+
+
 def _checked(summarizer: Any) -> Summarizer:
+    _refuse_class("summarizer", summarizer)
     if not isinstance(summarizer, Summarizer):
         raise ConfigurationError(
             f"The summarizer {summarizer!r} lacks one of `task`, `state`, `action`, `outcome`."

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
-from ceb_gym.errors import ConfigurationError
+from ceb_gym.errors import CebError, ConfigurationError
 
 OBJECT = "<object>"
 
@@ -68,35 +68,61 @@ def parse_spec(kind: str, text: str) -> Spec:
 def load(kind: str, path: str) -> Any:
     """Imports `package.module:attribute`."""
     module_name, _, attribute = path.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), *attribute.split("."))):
+        raise ConfigurationError(f"The {kind} {path!r} is not of the form package.module:name.")
     try:
         value: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             value = getattr(value, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"The {kind} {path!r} cannot be imported: {error}.") from error
+    except Exception as error:  # a module is foreign code: whatever it raises, it cannot be imported
+        reason = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
+        raise ConfigurationError(f"The {kind} {path!r} cannot be imported: {reason}.") from error
     return value
 
 
-def construct(kind: str, shown: str, factory: Any, options: Mapping[str, Any]) -> Any:
-    """Calls a class or function with options, and names the valid ones where an option is unknown."""
-    parameters = inspect.signature(factory).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    unknown = [] if takes_any else [key for key in options if key not in parameters]
-    if unknown:
-        known = ", ".join(parameters) or "none"
-        raise ConfigurationError(f"The {kind} {shown!r} has no option {unknown[0]!r}: it takes {known}.")
-    missing = [
-        name
+def construct(
+    kind: str,
+    shown: str,
+    factory: Any,
+    options: Mapping[str, Any],
+    fixed: Mapping[str, Any] | None = None,
+) -> Any:
+    """Calls a class or function with options, and names the valid ones where an option is unknown.
+
+    Args:
+        kind: What it is, for messages.
+        shown: What the user wrote.
+        factory: Class or function.
+        options: From the spec.
+        fixed: Further arguments, given only where they are taken; no option can replace them.
+
+    Raises:
+        ConfigurationError: If the factory cannot be called with these, or refuses their values.
+    """
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"The {kind} {shown!r} cannot be built: {error}.") from error
+    given = {name: value for name, value in (fixed or {}).items() if name in parameters}
+    by_name = {
+        name: parameter
         for name, parameter in parameters.items()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        and name not in options
-    ]
-    if missing:
-        raise ConfigurationError(
-            f"The {kind} {shown!r} needs {missing[0]}: give it as an argument or option."
-        )
-    return factory(**options)
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and name not in given
+    }
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    unknown = [key for key in options if key in given or not (takes_any or key in by_name)]
+    if unknown:
+        known = ", ".join(by_name) or "none"
+        raise ConfigurationError(f"The {kind} {shown!r} has no option {unknown[0]!r}: it takes {known}.")
+    for name, parameter in by_name.items():
+        if parameter.default is parameter.empty and name not in options:
+            raise ConfigurationError(f"The {kind} {shown!r} needs {name}: give it as an argument or option.")
+    try:
+        return factory(**options, **given)
+    except CebError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"The {kind} {shown!r} cannot be built: {error}") from error
 
 
 def build_named(
@@ -108,7 +134,7 @@ def build_named(
         kind: What it is, for messages.
         text: The spec.
         known: For each name the factory and which of its parameters the argument after the colon fills.
-        fixed: Further arguments, given only to factories that take them.
+        fixed: Further arguments, given only to factories that take them; no option can replace them.
 
     Returns:
         The part and the parsed spec.
@@ -120,6 +146,8 @@ def build_named(
         if spec.argument is not None:
             if argument_name is None:
                 raise ConfigurationError(f"The {kind} {spec.name} takes no argument, got {spec.argument!r}.")
+            if argument_name in options:
+                raise ConfigurationError(f"The {kind} {text!r} gives {argument_name} twice: give it once.")
             options[argument_name] = parse_value(spec.argument)
     elif spec.argument is not None and all(part.isidentifier() for part in spec.name.split(".")):
         factory, options = load(kind, f"{spec.name}:{spec.argument}"), dict(spec.options)
@@ -130,6 +158,4 @@ def build_named(
         )
     if not callable(factory):  # an object that a module holds ready
         return factory, spec
-    accepted = inspect.signature(factory).parameters
-    options.update({key: value for key, value in fixed.items() if key in accepted})
-    return construct(kind, text, factory, options), spec
+    return construct(kind, text, factory, options, fixed), spec
