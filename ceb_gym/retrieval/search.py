@@ -1,9 +1,7 @@
-"""The exact top k of a state: cheap upper bounds find candidates, which are then compared exactly.
+"""The exact top k of a state: fast sums find candidates, which are then compared exactly.
 
-The similarity of a document is a sum over the query's terms. Rare terms carry most of it, frequent ones
-cost most of the work. So partial sums over the terms that give most per posting come first. What is left
-out can add no more than the length of the query's remaining part (Cauchy and Schwarz), so every document
-whose partial sum is that much below the k-th best is out. The rest is compared in double precision.
+Single precision is fast, but cannot tell rounding from difference. How far it can be off is known, so every
+document that may be among the k best is a candidate, and candidates are compared in double precision.
 """
 
 from __future__ import annotations
@@ -11,24 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from ceb_gym.retrieval.analyzer import EncodedKeys, IntArray, term_codes
-from ceb_gym.retrieval.index import Hit, IndexState, Part, find_sorted
-from ceb_gym.retrieval.segment import Float32Array, FloatArray
+from ceb_gym.retrieval.columns import add_columns
+from ceb_gym.retrieval.index import Hit, IndexState, Part, Weights, find_sorted
+from ceb_gym.retrieval.segment import Float32Array, FloatArray, Segment
 
-LEFT_OUT = (0.3, 0.1, 0.0)
-"""How long the left-out part of a query of length 1 may be, attempt by attempt."""
-FEW_CANDIDATES = 400
-"""With no more candidates than this, another attempt with more terms would cost more than it saves."""
 CANDIDATES_AT_ONCE = 4096
 """Bounds the memory of comparing candidates, of which there are many where many keys are equal."""
 TIE_GAP = 1e-10
 """Similarities closer than this are equal but for rounding; the newer record then comes first."""
+COPIED_POSTINGS = 1000
+"""Shorter lists of postings are copied together, as a call for each would cost more than that."""
 BLOCK = 64
 """Documents whose maximum is taken together when looking for the k-th best."""
 
@@ -46,16 +43,14 @@ Found = tuple[list[Match], list[Match]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryTerms:
-    """The terms of one query that occur in living documents, the most selective first.
+    """The terms of one query that occur in living documents.
 
     Attributes:
         weights: Shape (m,), what one occurrence in a document adds to the dot product.
-        left_out: Shape (m + 1,), length of the query (1 in all) without the first i terms.
-        places: For each part, shape (m,), the terms' rows in the postings, -1 where there is none.
+        places: For each part, shape (m,), the terms' numbers in its segment, -1 where there is none.
     """
 
     weights: FloatArray
-    left_out: FloatArray
     places: tuple[IntArray, ...]
 
 
@@ -86,38 +81,22 @@ def _weigh_queries(state: IndexState, queries: EncodedKeys) -> Iterator[QueryTer
         idf[found] = weights.idf[rows]
     for start, end in pairwise(ends.tolist()):
         own = start + np.flatnonzero(frequencies[start:end])
-        yield _weigh_query(counts[own], idf[own], frequencies[own], places[:, own])
-
-
-def _weigh_query(counts: FloatArray, idf: FloatArray, frequencies: IntArray, places: IntArray) -> QueryTerms:
-    values = counts * idf
-    length = math.sqrt(math.fsum(np.square(values))) or 1.0
-    energies = np.square(values / length)
-    order = np.argsort(-energies / frequencies, kind="stable")
-    left_out = np.zeros(len(order) + 1)
-    left_out[:-1] = np.sqrt(np.cumsum(energies[order][::-1])[::-1])
-    return QueryTerms((values * idf / length)[order], left_out, tuple(places[:, order]))
+        values = counts[own] * idf[own]
+        length = math.sqrt(math.fsum(np.square(values))) or 1.0
+        yield QueryTerms(values * idf[own] / length, tuple(places[:, own]))
 
 
 def _search_one(state: IndexState, terms: QueryTerms, k: int) -> Found:
-    sums = [np.zeros(len(part.segment), dtype=np.float32) for part in state.parts]
+    scores = [
+        _rough_scores(*each, terms.weights)
+        for each in zip(state.parts, state.weights, terms.places, strict=True)
+    ]
     margin = _rounding_margin(state, terms)
-    done = 0
-    candidates: list[list[IntArray]] = []
-    for limit in LEFT_OUT:
-        upto = int(np.argmax(terms.left_out <= limit)) if limit else len(terms.weights)
-        if upto > done:
-            for part, places, partial in zip(state.parts, terms.places, sums, strict=True):
-                _add_postings(part, places[done:upto], terms.weights[done:upto], partial)
-            done = upto
-        rest = float(terms.left_out[done])
-        candidates = _candidates(state, sums, k, rest, margin)
-        if rest == 0 or sum(len(one) for pair in candidates for one in pair) <= FEW_CANDIDATES:
-            break
-    productive, unproductive = (
-        _best(state, terms, candidates_of_class, k) for candidates_of_class in candidates
-    )
-    return productive, unproductive
+    productive, unproductive = (_candidates(state, scores, label, k, margin) for label in (0, 1))
+    scorers = [
+        _Scorer(*each, terms.weights) for each in zip(state.parts, state.weights, terms.places, strict=True)
+    ]
+    return _best(state, scorers, productive, k), _best(state, scorers, unproductive, k)
 
 
 def _rounding_margin(state: IndexState, terms: QueryTerms) -> float:
@@ -126,65 +105,54 @@ def _rounding_margin(state: IndexState, terms: QueryTerms) -> float:
     return 2.0**-23 * (len(terms.weights) + longest / 2 + 8) + TIE_GAP
 
 
-def _add_postings(part: Part, places: IntArray, weights: FloatArray, sums: Float32Array) -> None:
-    """Adds what some terms contribute to the dot products of all documents of a part."""
-    present = places >= 0
-    starts = part.segment.starts[places[present]]
-    ends = part.segment.starts[places[present] + 1]
-    if not len(starts):
-        return
-    spans = zip(starts.tolist(), ends.tolist(), strict=True)
-    documents = np.concatenate([part.segment.documents[start:end] for start, end in spans])
-    bounds = np.zeros(len(starts) + 1, dtype=np.int32)
-    np.cumsum(ends - starts, out=bounds[1:])
-    shape = (len(sums), len(starts))
-    occurrences = sparse.csc_matrix((_ones(len(documents)), documents, bounds), shape)
-    sums += occurrences @ weights[present].astype(np.float32)
+def _rough_scores(part: Part, weights: Weights, places: IntArray, query: FloatArray) -> Float32Array:
+    """Similarities of all documents of a part in single precision; -1 for dead ones."""
+    scores = np.zeros(len(part.segment), dtype=np.float32)
+    _add_postings(part.segment, places, query.astype(np.float32), scores)
+    scores *= weights.inverse_norms
+    scores[part.dead] = -1.0
+    return scores
 
 
-_longest_ones = np.ones(0, dtype=np.float32)
-
-
-def _ones(length: int) -> Float32Array:
-    """Ones, of which only the longest array ever asked for is kept."""
-    global _longest_ones
-    ones = _longest_ones
-    if len(ones) < length:
-        ones = _longest_ones = np.ones(2 * length, dtype=np.float32)
-    return ones[:length]
+def _add_postings(segment: Segment, places: IntArray, factors: Float32Array, sums: Float32Array) -> None:
+    """Adds what each term contributes to the dot products of all documents of a segment."""
+    starts = segment.starts[places]
+    lengths = np.where(places >= 0, segment.starts[places + 1] - starts, 0)
+    long = lengths > COPIED_POSTINGS
+    for start, length, place in zip(
+        starts[long].tolist(), lengths[long].tolist(), np.flatnonzero(long).tolist(), strict=True
+    ):
+        bounds = np.array([0, length], dtype=np.int32)
+        inside = slice(start, start + length)
+        add_columns(
+            bounds, segment.documents[inside], segment.counts[inside], factors[place : place + 1], sums
+        )
+    short = (lengths > 0) & ~long
+    if short.any():
+        spans = [
+            slice(start, start + length)
+            for start, length in zip(starts[short].tolist(), lengths[short].tolist(), strict=True)
+        ]
+        bounds = np.zeros(len(spans) + 1, dtype=np.int32)
+        np.cumsum(lengths[short], out=bounds[1:])
+        documents = np.concatenate([segment.documents[span] for span in spans])
+        counts = np.concatenate([segment.counts[span] for span in spans])
+        add_columns(bounds, documents, counts, factors[short], sums)
 
 
 def _candidates(
-    state: IndexState, sums: Sequence[Float32Array], k: int, rest: float, margin: float
-) -> list[list[IntArray]]:
-    """For each class and part the documents that may be among the k best.
-
-    Args:
-        state: The documents.
-        sums: For each part their dot products with the query, but for the terms left out so far.
-        k: How many per class are wanted.
-        rest: What the terms left out can add to a similarity at most.
-        margin: What rounding can do at most.
-    """
-    scores = []
-    for part, weights, partial in zip(state.parts, state.weights, sums, strict=True):
-        score = partial * weights.inverse_norms
-        score[part.dead] = -1.0
-        scores.append(score)
-    found = []
-    for label in (0, 1):
-        ranges = [part.segment.slices()[label] for part in state.parts]
-        of_class = [score[inside] for score, inside in zip(scores, ranges, strict=True)]
-        limit = _kth_best(of_class, k) - rest - margin
-        if limit > 0:
-            chosen = [np.flatnonzero(score >= limit) for score in of_class]
-        elif rest:
-            chosen = [np.flatnonzero(score >= 0) for score in of_class]
-        else:
-            ages = [age[inside] for age, inside in zip(state.ages, ranges, strict=True)]
-            chosen = _similar_or_newest(of_class, ages, k)
-        found.append([inside.start + one for inside, one in zip(ranges, chosen, strict=True)])
-    return found
+    state: IndexState, scores: Sequence[Float32Array], label: int, k: int, margin: float
+) -> list[IntArray]:
+    """For each part the documents of a class (0: productive) that may be among its k best."""
+    ranges = [part.segment.slices()[label] for part in state.parts]
+    of_class = [score[inside] for score, inside in zip(scores, ranges, strict=True)]
+    limit = _kth_best(of_class, k) - margin
+    if limit > 0:
+        chosen = [np.flatnonzero(score >= limit) for score in of_class]
+    else:
+        ages = [age[inside] for age, inside in zip(state.ages, ranges, strict=True)]
+        chosen = _similar_or_newest(of_class, ages, k)
+    return [inside.start + one for inside, one in zip(ranges, chosen, strict=True)]
 
 
 def _kth_best(scores: Sequence[Float32Array], k: int) -> float:
@@ -208,26 +176,28 @@ def _similar_or_newest(scores: Sequence[Float32Array], ages: Sequence[IntArray],
     ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Scorer:
     """Compares documents of one part with one query in double precision.
 
     Attributes:
         part: The documents.
-        idf: Shape (t,).
-        query: Shape (t,), what one occurrence of each term adds to the dot product.
+        part_weights: Their weights.
+        places: Shape (m,), numbers of the query's terms in the segment, -1 where there is none.
+        term_weights: Shape (m,), what one occurrence of each adds to the dot product.
     """
 
     part: Part
-    idf: FloatArray
-    query: FloatArray
+    part_weights: Weights
+    places: IntArray
+    term_weights: FloatArray
 
-    @classmethod
-    def of(cls, state: IndexState, terms: QueryTerms, number: int) -> _Scorer:
-        part, places = state.parts[number], terms.places[number]
-        query = np.zeros(len(part.segment.terms))
-        query[places[places >= 0]] = terms.weights[places >= 0]
-        return cls(part, state.weights[number].idf, query)
+    @cached_property
+    def _query(self) -> FloatArray:
+        """Shape (t,), the weights of the query's terms at their numbers."""
+        query = np.zeros(len(self.part.segment.terms))
+        query[self.places[self.places >= 0]] = self.term_weights[self.places >= 0]
+        return query
 
     def similarities(self, documents: IntArray) -> FloatArray:
         """Cosine similarity of each document, shape of `documents`."""
@@ -258,24 +228,21 @@ class _Scorer:
         """What single entries of the document rows add to the dot product and to the squared length."""
         columns = self.part.segment.squares.indices[positions]
         counts = np.rint(np.sqrt(self.part.segment.squares.data[positions].astype(np.float64)))
-        return self.query[columns] * counts, np.square(self.idf[columns] * counts)
+        return self._query[columns] * counts, np.square(self.part_weights.idf[columns] * counts)
 
 
-def _best(state: IndexState, terms: QueryTerms, candidates: Sequence[IntArray], k: int) -> list[Match]:
+def _best(
+    state: IndexState, scorers: Sequence[_Scorer], candidates: Sequence[IntArray], k: int
+) -> list[Match]:
     """The k best of one class's candidates, which are given by part; the newest first among equals."""
-    hits: list[Hit] = []
-    similarities: list[FloatArray] = []
-    ages: list[IntArray] = []
-    scorers: dict[int, _Scorer] = {}
-    for number, documents in enumerate(candidates):
-        if len(documents):
-            scorers[number] = _Scorer.of(state, terms, number)
-            hits += [Hit(number, int(document)) for document in documents]
-            similarities.append(scorers[number].similarities(documents))
-            ages.append(state.ages[number][documents])
-    if not hits:
+    parts = np.repeat(np.arange(len(candidates)), [len(documents) for documents in candidates])
+    documents = np.concatenate(candidates)
+    used = [number for number, own in enumerate(candidates) if len(own)]
+    if not used:
         return []
-    chosen = [hits[one] for one in _ranked(np.concatenate(similarities), np.concatenate(ages))[:k]]
+    similarities = np.concatenate([scorers[number].similarities(candidates[number]) for number in used])
+    ages = np.concatenate([state.ages[number][candidates[number]] for number in used])
+    chosen = [Hit(int(parts[one]), int(documents[one])) for one in _ranked(similarities, ages)[:k]]
     values = [scorers[hit.part].exact_similarity(hit.document) for hit in chosen]
     for number in range(len(values) - 2, -1, -1):
         values[number] = max(values[number], values[number + 1])

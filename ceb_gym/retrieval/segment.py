@@ -87,8 +87,8 @@ class Segment:
         squares: Sparse (n, t) float32 by document: squared counts, terms in increasing order. Square roots,
             rounded, give the counts back exactly (below 2**25).
         starts: Shape (t + 1,), where the postings of each term start in `documents`.
-        documents: Shape (words and pairs in all,), for each term the documents it is in, increasing, each as
-            often as the term occurs in it.
+        documents: Shape (postings,), for each term the documents it is in, increasing.
+        counts: Shape (postings,), how often it occurs in each of them; single precision, as `squares`.
         num_productive: How many of the n documents, the first ones, are productive.
         scopes: Shape (n,), number of each document's scope.
         times: Shape (n,), `Record.created_at`, seconds since the epoch.
@@ -98,8 +98,9 @@ class Segment:
 
     terms: IntArray
     squares: Any
-    starts: IntArray
+    starts: Int32Array
     documents: Int32Array
+    counts: Float32Array
     num_productive: int
     scopes: NDArray[np.int16]
     times: FloatArray
@@ -124,6 +125,7 @@ class Segment:
                 self.squares.indptr,
                 self.starts,
                 self.documents,
+                self.counts,
                 self.scopes,
                 self.times,
                 self.ids.text,
@@ -176,13 +178,13 @@ def assemble(
 ) -> Segment:
     """Makes a segment from its squared counts."""
     by_term = squares.tocsc()
-    counts = np.rint(np.sqrt(by_term.data)).astype(np.int64)
-    ends = np.concatenate([[0], np.cumsum(counts)])
+    np.rint(np.sqrt(by_term.data, out=by_term.data), out=by_term.data)
     return Segment(
         terms,
         squares,
-        ends[by_term.indptr],
-        np.repeat(by_term.indices, counts),
+        by_term.indptr,
+        by_term.indices,
+        by_term.data,
         num_productive,
         scopes,
         times,

@@ -41,7 +41,7 @@ TINY = {
     (index, "SMALL_SEGMENT"): 2,
     (lineage, "RECORDS_AT_ONCE"): 3,
     (lineage, "KEPT_STATES"): (2, 3),
-    (search, "FEW_CANDIDATES"): 1,
+    (search, "COPIED_POSTINGS"): 2,
     (search, "CANDIDATES_AT_ONCE"): 2,
     (search, "BLOCK"): 2,
 }
@@ -200,7 +200,7 @@ def test_a_large_random_corpus_is_searched_like_a_refit():
 
 
 def equal_but_for_rounding(num_keys: int) -> tuple[list[str], str]:
-    """Keys that hold the same counts, dealt to the query's words in another order: equal sums, summed anew."""
+    """Keys that hold the same counts, dealt to the words in another order: equal sums, added up anew."""
     rng = np.random.default_rng(3)
     words = [f"word{number}" for number in range(21)]
     counts = [1, 2, 3, 5, 7, 11, 13] * 3
