@@ -128,10 +128,11 @@ def _unfinished(all_stats: list[ScopeStats], bank: str) -> Iterator[str]:
         return sum(stats.trajectories.get(status, 0) for stats in all_stats)
 
     place = f"--bank {shlex.quote(bank)}"
+    label = f"ceb bank label {place} --labeler NAME"
     if total("pending"):
-        yield f"{total('pending'):,} pending (ended, not yet labelled): `ceb bank label {place}`"
+        yield f"{total('pending'):,} pending (ended, not yet labelled): `{label}`"
     if total("held"):
-        yield f"{total('held'):,} held (kept without labels): `ceb bank label {place} --held`"
+        yield f"{total('held'):,} held (kept without labels): `{label} --held`"
     if total("open"):
         yield (
             f"{total('open'):,} open (segments of episodes that run, or were cut off): "

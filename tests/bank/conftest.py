@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the tests, and the rule for what a machine cannot run."""
+"""A PostgreSQL server, a small disk, and banks for the tests."""
 
 import os
 import shutil
@@ -6,22 +6,16 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
+from ci_rule import cannot_run
 from sqlalchemy import create_engine, text
 
 from ceb_gym.bank import SqlBank
 from ceb_gym.testing import ManualClock
-
-
-def cannot_run(reason: str) -> NoReturn:
-    """Skips on a user's machine; fails where CI is "true", because there everything must run."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"must run on CI: {reason}")
-    pytest.skip(reason)
 
 
 def _postgres_folder() -> Path:
@@ -51,7 +45,8 @@ def _free_port() -> int:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a server on loopback that ends with the tests."""
-    pytest.importorskip("psycopg")
+    if find_spec("psycopg") is None:
+        cannot_run("the PostgreSQL driver is not installed (pip install psycopg)")
     programs = _postgres_folder()
     folder = Path(tempfile.mkdtemp(prefix="ceb-pg-"))
     try:

@@ -46,8 +46,8 @@ def test_stats_name_the_command_that_finishes_what_waits(
     capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
     out = ceb(capsys, "stats", "--bank", path)
-    assert f"1 pending (ended, not yet labelled): `ceb bank label --bank {path}`" in out
-    assert f"1 held (kept without labels): `ceb bank label --bank {path} --held`" in out
+    assert f"1 pending (ended, not yet labelled): `ceb bank label --bank {path} --labeler NAME`" in out
+    assert f"1 held (kept without labels): `ceb bank label --bank {path} --labeler NAME --held`" in out
     assert "1 open" in out
     assert "1 intents" in out
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import cannot_run
+from ci_rule import cannot_run
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, inspect, text
 
 from ceb_gym.bank import SqlBank, migrations

@@ -236,6 +236,16 @@ def test_segment_in_another_scope_than_its_episode_is_refused(bank: SqlBank) -> 
     assert bank.scopes() == ["scope"]
 
 
+def test_claim_of_a_dead_process_can_be_taken_over(bank: SqlBank) -> None:
+    bank.add_trajectory(make_trajectory())
+    dead = bank.claim(KEY)
+    assert bank.claim(KEY) is None
+    alive = bank.claim(KEY, take_over=True)
+    assert dead is not None and alive is not None
+    assert bank.commit_labels(dead, [StepLabel(0, True, 1.0)], "dead") is None
+    assert bank.commit_labels(alive, [StepLabel(0, True, 1.0)], "alive") == 1
+
+
 # Values from outside
 
 
