@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from ceb_gym.build.parts import split_bank_url
@@ -116,5 +118,5 @@ def _check_numbers(arguments: Mapping[str, Any]) -> None:
     if as_of is not None and (isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 0):
         raise ConfigurationError(f"as_of is {as_of!r}: give a revision, a whole number from 0.")
     reward = arguments["deferred_reward"]
-    if reward is not None and not (isinstance(reward, int | float) and abs(reward) < float("inf")):
+    if reward is not None and not (isinstance(reward, Real) and math.isfinite(float(reward))):
         raise ConfigurationError(f"deferred_reward is {reward!r}: give a finite number.")

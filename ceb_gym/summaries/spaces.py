@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,110 +11,37 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ceb_gym.protocols import Settings
+from ceb_gym.summaries.boxes import BoxDescriber
+from ceb_gym.summaries.plain import plain_text, values_are_numbers
 from ceb_gym.summaries.words import (
     LEVELS,
     MAX_DIMENSIONS,
     TILES_PER_SIDE,
-    DimensionBins,
-    chunk_means,
-    fixed_edges,
     image_tiles,
     is_bounded,
+    number_word,
     padded,
-    quantile_edges,
-    uniform_edges,
 )
 
 Describe = Callable[[Any], list[str]]
-CALIBRATION_VALUES = 256
+Path = tuple[Any, ...]
+_MAX_ITEMS = 4 * MAX_DIMENSIONS
 
 
-def plain_text(value: Any) -> str:
-    """Any value as text, the same for equal values: strings as they are, the rest as compact JSON or repr."""
-    if isinstance(value, str):
-        return str(value)
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, np.generic):
-        return plain_text(value.item())
-    if isinstance(value, np.ndarray):
-        if value.ndim == 1 and value.size <= MAX_DIMENSIONS and value.dtype.kind in "fiu":
-            return "[" + " ".join([f"{number:.4g}" for number in value.tolist()]) + "]"
-        return np.array2string(value, precision=4, threshold=64, separator=" ")
-    if isinstance(value, Mapping):
-        return "\n".join(f"{key}: {plain_text(item)}" for key, item in value.items())
+def value_words(label: str, value: Any) -> list[str]:
+    """Text for a value of which no space tells anything; numbers, which have no terms, become words."""
+    if isinstance(value, str | bytes | Mapping) or value is None:
+        return [plain_text(value)]
     try:
-        return json.dumps(value, ensure_ascii=False, sort_keys=True)
-    except (TypeError, ValueError):
-        return repr(value)
-
-
-class BoxDescriber:
-    """Words for the numbers of a Box, with bin edges that never change within a scope.
-
-    Dimensions with finite bounds are binned between them. The others start on a fixed scale; after 256
-    observed values their quantiles become the edges, stored in the bank, where the first writer wins.
-    """
-
-    def __init__(self, label: str, space: spaces.Box) -> None:
-        self._label = label
-        low, high = (self._flat(np.asarray(bound, dtype=np.float64)) for bound in (space.low, space.high))
-        bounded = [is_bounded(float(a), float(b)) for a, b in zip(low, high, strict=True)]
-        self._unbounded = [index for index, known in enumerate(bounded) if not known]
-        self._bins = [
-            DimensionBins(
-                self._name(index, len(low)),
-                uniform_edges(float(low[index]), float(high[index])) if known else fixed_edges(),
-                "b" if known else "s",
-            )
-            for index, known in enumerate(bounded)
-        ]
-        self._seen: list[NDArray[np.float64]] = []
-        self._settings: tuple[Settings, str] | None = None
-
-    def _name(self, index: int, count: int) -> str:
-        return f"{self._label}_{padded(index, count)}"
-
-    @staticmethod
-    def _flat(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        flat = values.reshape(-1)
-        return flat if flat.size <= MAX_DIMENSIONS else chunk_means(flat, MAX_DIMENSIONS)
-
-    def __call__(self, value: Any) -> list[str]:
-        """The words of every dimension (of 64 chunk means where there are more dimensions)."""
-        numbers = self._flat(np.asarray(value, dtype=np.float64)).tolist()
-        return [word for number, bins in zip(numbers, self._bins, strict=True) for word in bins.words(number)]
-
-    def bind(self, settings: Settings, scope: str) -> None:
-        """Takes the scope's frozen edges from the bank, and will store them there once they are known."""
-        self._settings = (settings, scope)
-        if self._unbounded and (stored := settings.setting(scope, self._setting_name)) is not None:
-            self._freeze(json.loads(stored))
-
-    @property
-    def _setting_name(self) -> str:
-        return f"box_edges:{self._label}:{len(self._bins)}"
-
-    def observe(self, value: Any) -> None:
-        """Counts one observed value until there are enough to freeze the edges."""
-        if not self._unbounded or self._settings is None:
-            return
-        numbers = self._flat(np.asarray(value, dtype=np.float64))[self._unbounded]
-        if np.isfinite(numbers).all():
-            self._seen.append(numbers)
-        if len(self._seen) >= CALIBRATION_VALUES:
-            seen = np.stack(self._seen)
-            edges = [quantile_edges(seen[:, column]) for column in range(seen.shape[1])]
-            settings, scope = self._settings
-            self._freeze(json.loads(settings.put_setting(scope, self._setting_name, json.dumps(edges))))
-
-    def _freeze(self, edges: Sequence[Sequence[Sequence[float]]]) -> None:
-        for index, levels in zip(self._unbounded, edges, strict=True):
-            self._bins[index] = DimensionBins(self._name(index, len(self._bins)), levels, "q")
-        self._unbounded = []
-        self._seen = []
+        numbers = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        return [plain_text(value)]
+    if not values_are_numbers(numbers) or numbers.ndim > 1 or not 0 < numbers.size <= MAX_DIMENSIONS:
+        return [plain_text(value)]
+    if numbers.ndim == 0:
+        return [number_word(label, numbers.item())]
+    count = numbers.size
+    return [number_word(f"{label}_{padded(at, count)}", item) for at, item in enumerate(numbers.tolist())]
 
 
 class SpaceDescriber:
@@ -142,6 +69,11 @@ class SpaceDescriber:
         for _, box in self._boxes:
             box.bind(settings, scope)
 
+    def refresh(self) -> None:
+        """Between episodes: takes or freezes bin edges that are not known yet."""
+        for _, box in self._boxes:
+            box.refresh()
+
     def observe(self, value: Any) -> None:
         """Lets boxes with unknown bounds see one more value."""
         for path, box in self._boxes:
@@ -154,55 +86,95 @@ class SpaceDescriber:
                 continue  # a value outside its space is described by its value and calibrates nothing
 
     def _build(
-        self, space: spaces.Space[Any] | None, label: str, names: tuple[str, ...], path: tuple[Any, ...]
+        self, space: spaces.Space[Any] | None, label: str, names: tuple[str, ...], path: Path | None
     ) -> Describe:
         describe = self._for_space(space, label, names, path)
 
         def guarded(value: Any) -> list[str]:
             try:
                 return describe(value)
-            except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-                return [plain_text(value)]
+            except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError):
+                return value_words(label, value)
 
         return guarded
 
     def _for_space(
-        self, space: spaces.Space[Any] | None, label: str, names: tuple[str, ...], path: tuple[Any, ...]
+        self, space: spaces.Space[Any] | None, label: str, names: tuple[str, ...], path: Path | None
     ) -> Describe:
         if isinstance(space, spaces.Discrete):
             return _discrete(space, label, names)
         if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
             return _multi_discrete(space, label)
         if isinstance(space, spaces.Box):
-            if _is_image(space):
-                low, high = float(np.min(space.low)), float(np.max(space.high))
-                return lambda value: image_tiles(_checked(np.asarray(value), space.shape), low, high)
-            box = BoxDescriber(label, space)
-            self._boxes.append((path, box))
-            return box
+            return _image(space, label, path) if _is_image(space) else self._box(space, label, path)
         if isinstance(space, spaces.Dict):
-            parts = {
-                key: self._build(part, f"{label}_{key}", (), (*path, key))
-                for key, part in space.spaces.items()
-            }
-            return lambda value: [_part(key, part(value[key])) for key, part in parts.items()]
+            return self._dict(space, label, path)
         if isinstance(space, spaces.Tuple):
-            items = [
-                self._build(part, f"{label}_{index}", (), (*path, index))
-                for index, part in enumerate(space.spaces)
-            ]
-            return lambda value: [
-                word for item, part in zip(items, value, strict=True) for word in item(part)
-            ]
-        return lambda value: [plain_text(value)]
+            return self._tuple(space, label, path)
+        if isinstance(space, spaces.Sequence):
+            return self._sequence(space, label)
+        if isinstance(space, spaces.OneOf):
+            return self._one_of(space, label)
+        return lambda value: value_words(label, value)
+
+    def _box(self, space: spaces.Box, label: str, path: Path | None) -> Describe:
+        box = BoxDescriber(label, space.low, space.high)
+        if path is not None:
+            self._boxes.append((path, box))
+        return box
+
+    def _dict(self, space: spaces.Dict, label: str, path: Path | None) -> Describe:
+        parts = {
+            key: self._build(part, f"{label}_{key}", (), _below(path, key))
+            for key, part in space.spaces.items()
+        }
+        return lambda value: [f"{key}: {' '.join(part(value[key]))}" for key, part in parts.items()]
+
+    def _tuple(self, space: spaces.Tuple[Any], label: str, path: Path | None) -> Describe:
+        items = [
+            self._build(part, f"{label}_{index}", (), _below(path, index))
+            for index, part in enumerate(space.spaces)
+        ]
+        return lambda value: [word for item, part in zip(items, value, strict=True) for word in item(part)]
+
+    def _sequence(self, space: spaces.Sequence, label: str) -> Describe:
+        item = self._build(space.feature_space, f"{label}_item", (), None)
+
+        def describe(value: Any) -> list[str]:
+            if isinstance(value, str | bytes | Mapping):
+                raise TypeError("a sequence has items")
+            words = [f"{label}_len_{padded(len(value), 10)}"]
+            for part in list(value)[:_MAX_ITEMS]:
+                words += item(part)
+            return words[: _MAX_ITEMS + 1]
+
+        return describe
+
+    def _one_of(self, space: spaces.OneOf[Any], label: str) -> Describe:
+        parts = [self._build(part, f"{label}_{index}", (), None) for index, part in enumerate(space.spaces)]
+
+        def describe(value: Any) -> list[str]:
+            chosen, part = value
+            index = operator.index(chosen)
+            if not 0 <= index < len(parts):
+                raise ValueError("outside its space")
+            return [f"{label}_option_{padded(index, len(parts))}", *parts[index](part)]
+
+        return describe
 
 
-def _part(key: str, words: list[str]) -> str:
-    return f"{key}: {' '.join(words)}"
+def _below(path: Path | None, key: Any) -> Path | None:
+    return None if path is None else (*path, key)
+
+
+def _image(space: spaces.Box, label: str, path: Path | None) -> Describe:
+    low, high = float(np.min(space.low)), float(np.max(space.high))
+    prefix = "tile" if path == () else f"{label}_tile"
+    return lambda value: image_tiles(_checked(np.asarray(value), space.shape), low, high, prefix)
 
 
 def _checked(values: NDArray[np.generic], shape: tuple[int, ...]) -> NDArray[np.generic]:
-    if values.shape != shape:
+    if values.shape != shape or not values_are_numbers(values):
         raise ValueError(f"shape {values.shape} where {shape} was declared")
     return values
 
@@ -221,23 +193,31 @@ def _discrete(space: spaces.Discrete[Any], label: str, names: tuple[str, ...]) -
         words = [f"{label}_{padded(start + index, start + count)}" for index in range(min(count, 4096))]
 
     def describe(value: Any) -> list[str]:
-        if isinstance(value, str | float | np.floating):
-            raise TypeError("a discrete value is an integer")
-        index = int(value) - start
-        if not 0 <= index < count:
-            raise ValueError("outside its space")
-        return [words[index] if index < len(words) else f"{label}_{padded(start + index, start + count)}"]
+        # agents often hand over an array of one integer
+        single = isinstance(value, np.ndarray) and value.size == 1
+        number = operator.index(value.reshape(-1)[0] if single else value)
+        index = number - start
+        known = 0 <= index < len(words)
+        return [words[index] if known else f"{label}_{padded(number, start + count)}"]
 
     return describe
 
 
 def _multi_discrete(space: spaces.MultiDiscrete[Any] | spaces.MultiBinary, label: str) -> Describe:
     size = int(np.prod(space.shape))
+    if size > _MAX_ITEMS and isinstance(space, spaces.MultiBinary):
+        return BoxDescriber(label, np.zeros(size), np.ones(size))
+    if size > _MAX_ITEMS and isinstance(space, spaces.MultiDiscrete):
+        return BoxDescriber(label, space.start, space.start + space.nvec - 1)
     names = [f"{label}_{padded(index, size)}" for index in range(size)]
 
     def describe(value: Any) -> list[str]:
-        numbers = np.asarray(value).reshape(-1).tolist()
-        return [f"{name}_{padded(int(number), 10)}" for name, number in zip(names, numbers, strict=True)]
+        values = np.asarray(value)
+        if not values_are_numbers(values):
+            raise TypeError("not numbers")
+        return [
+            number_word(name, number) for name, number in zip(names, values.reshape(-1).tolist(), strict=True)
+        ]
 
     return describe
 

@@ -18,12 +18,28 @@ LEVELS = (4, 8, 16)
 TILES_PER_SIDE = 8
 GREY_LEVELS = 8
 MAX_DIMENSIONS = 64
+_LARGE = 10**15
 _UNBOUNDED = 1e6  # bounds beyond this say nothing about where the values lie
 
 
 def padded(value: int, count: int) -> str:
-    """The integer with leading zeros, as wide as the largest of `count` values and at least two digits."""
-    return f"{value:0{max(2, len(str(max(count - 1, 0))))}d}"
+    """The integer with leading zeros, as wide as the largest of `count` values and at least two digits.
+
+    A minus sign, at which a tokenizer would split the word, becomes an `m`.
+    """
+    sign = "m" if value < 0 else ""
+    return f"{sign}{abs(value):0{max(2, len(str(max(count - 1, 0))))}d}"
+
+
+def number_word(label: str, value: float) -> str:
+    """One word for a number of which nothing is known but its value: `label_07`, `label_m2p5`."""
+    if abs(value) < _LARGE and value == int(value):
+        return f"{label}_{padded(int(value), 10)}"
+    try:
+        shown = f"{float(value):.4g}"
+    except OverflowError:
+        shown = "large"
+    return f"{label}_{shown.replace('-', 'm').replace('.', 'p').replace('+', '')}"
 
 
 class DimensionBins:
@@ -77,18 +93,18 @@ def quantile_edges(values: NDArray[np.float64]) -> list[list[float]]:
     ]
 
 
-def image_tiles(image: NDArray[np.generic], low: float, high: float) -> list[str]:
-    """Words `tile_ROW_COLUMN_gLEVEL` for the mean grey of 8 x 8 tiles.
+def image_tiles(image: NDArray[np.generic], low: float, high: float, label: str = "tile") -> list[str]:
+    """Words `tile_ROW_COLUMN_gLEVEL` for the mean grey of 8 x 8 tiles; `..._nan` where there is none.
 
     Args:
         image: Shape (height, width) or (height, width, channels), at least 8 x 8.
         low: The value of black.
         high: The value of white.
+        label: First part of each word.
     """
-    grey = np.asarray(image, dtype=np.float64)
-    if grey.ndim == 3:
-        grey = grey.mean(axis=2)
-    scaled = np.clip((grey - low) / (high - low), 0.0, 1.0)
+    scaled = np.clip((np.asarray(image, dtype=np.float64) - low) / (high - low), 0.0, 1.0)
+    if scaled.ndim == 3:
+        scaled = scaled.mean(axis=2)
     rows = np.array_split(np.arange(scaled.shape[0]), TILES_PER_SIDE)
     columns = np.array_split(np.arange(scaled.shape[1]), TILES_PER_SIDE)
     words = []
@@ -96,14 +112,18 @@ def image_tiles(image: NDArray[np.generic], low: float, high: float) -> list[str
         band = scaled[row_indices[0] : row_indices[-1] + 1]
         for column, column_indices in enumerate(columns):
             mean = float(band[:, column_indices[0] : column_indices[-1] + 1].mean())
-            level = min(int(mean * GREY_LEVELS), GREY_LEVELS - 1) if mean == mean else 0
-            words.append(f"tile_{row}_{column}_g{level}")
+            level = f"g{min(int(mean * GREY_LEVELS), GREY_LEVELS - 1)}" if mean == mean else "nan"
+            words.append(f"{label}_{row}_{column}_{level}")
     return words
 
 
 def chunk_means(values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Means of `count` consecutive chunks of a long flat array, shape (count,)."""
+    """Means of `count` consecutive chunks of a long flat array, shape (count,).
+
+    Infinities of both signs in one chunk give NaN, sums beyond the largest float an infinity.
+    """
     edges = np.linspace(0, values.size, count + 1).astype(np.intp)[:-1]
-    sums = np.add.reduceat(values, edges)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.add.reduceat(values, edges)
     sizes = np.diff(np.append(edges, values.size))
     return np.asarray(sums / sizes, dtype=np.float64)
