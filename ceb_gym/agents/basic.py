@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from ceb_gym.errors import ConfigurationError
+from ceb_gym.errors import ConfigurationError, UsageError
+
+Part = TypeVar("Part")
 
 
 @runtime_checkable
@@ -26,6 +28,12 @@ class Agent(Protocol):
         ...
 
 
+def _begun(prepared: Part | None) -> Part:
+    if prepared is None:
+        raise UsageError("`act` was called before `begin`: call `begin` at the start of each episode.")
+    return prepared
+
+
 class RandomAgent:
     """Samples the action space.
 
@@ -38,15 +46,14 @@ class RandomAgent:
         self._space: gym.Space[Any] | None = None
 
     def begin(self, env: gym.Env[Any, Any]) -> None:
-        """Takes a copy of the action space at the first episode, so that the environment's stays as it is."""
-        if self._space is None:
+        """Takes a copy of a new action space, so that the environment's own stays as it is."""
+        if self._space is None or self._space != env.action_space:
             self._space = copy.deepcopy(env.action_space)
             self._space.seed(self._seed)
 
     def act(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """Returns a random action."""
-        assert self._space is not None
-        return self._space.sample()
+        return _begun(self._space).sample()
 
 
 class PlannerAgent:
@@ -62,33 +69,34 @@ class PlannerAgent:
     """
 
     def __init__(self, skill: float = 0.7, seed: int | None = None, gamma: float = 0.99) -> None:
-        if not isinstance(skill, int | float) or not 0 <= skill <= 1:
+        if isinstance(skill, bool) or not isinstance(skill, int | float) or not 0 <= skill <= 1:
             raise ConfigurationError(f"The planner's skill is {skill!r}: give a probability in [0, 1].")
         self._skill = float(skill)
         self._gamma = gamma
         self._rng = np.random.default_rng(seed)
+        self._table: Any = None
         self._plan: NDArray[np.intp] | None = None
         self._num_actions = 0
 
     def begin(self, env: gym.Env[Any, Any]) -> None:
-        """Plans by value iteration at the first episode."""
-        if self._plan is None:
-            table = getattr(env.unwrapped, "P", None)
-            if not isinstance(table, Mapping):
-                raise ConfigurationError(
-                    "The planner agent needs an environment with a transition table `P` (FrozenLake, "
-                    f"CliffWalking, Taxi); {type(env.unwrapped).__name__} has none: use --agent random or "
-                    "module:function."
-                )
+        """Plans by value iteration at the first episode of each transition table."""
+        table = getattr(env.unwrapped, "P", None)
+        if not isinstance(table, Mapping):
+            raise ConfigurationError(
+                "The planner agent needs an environment with a transition table `P` (FrozenLake, "
+                f"CliffWalking, Taxi); {type(env.unwrapped).__name__} has none: use --agent random or "
+                "module:function."
+            )
+        if table is not self._table:
             values = _action_values(table, self._gamma)
-            self._num_actions = values.shape[1]
+            self._table, self._num_actions = table, values.shape[1]
             self._plan = values.argmax(axis=1)
 
     def act(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """Returns the planned or a random action."""
-        assert self._plan is not None
+        plan = _begun(self._plan)
         if self._rng.random() < self._skill:
-            return int(self._plan[int(observation)])
+            return int(plan[int(observation)])
         return int(self._rng.integers(self._num_actions))
 
 
@@ -130,8 +138,7 @@ class RecordedAgent:
 
     def act(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """Returns the recorded action."""
-        assert self._next is not None
-        return self._next()
+        return _begun(self._next)()
 
 
 class FunctionAgent:
