@@ -18,14 +18,12 @@ import numpy as np
 from ceb_gym.retrieval.analyzer import EncodedKeys, IntArray, term_codes
 from ceb_gym.retrieval.columns import add_columns
 from ceb_gym.retrieval.index import Hit, IndexState, Part, Weights, find_sorted
-from ceb_gym.retrieval.segment import Float32Array, FloatArray, Segment
+from ceb_gym.retrieval.segment import Float32Array, FloatArray
 
 CANDIDATES_AT_ONCE = 4096
 """Bounds the memory of comparing candidates, of which there are many where many keys are equal."""
 TIE_GAP = 1e-10
 """Similarities closer than this are equal but for rounding; the newer record then comes first."""
-COPIED_POSTINGS = 1000
-"""Shorter lists of postings are copied together, as a call for each would cost more than that."""
 BLOCK = 64
 """Documents whose maximum is taken together when looking for the k-th best."""
 
@@ -92,11 +90,13 @@ def _search_one(state: IndexState, terms: QueryTerms, k: int) -> Found:
         for each in zip(state.parts, state.weights, terms.places, strict=True)
     ]
     margin = _rounding_margin(state, terms)
-    productive, unproductive = (_candidates(state, scores, label, k, margin) for label in (0, 1))
     scorers = [
         _Scorer(*each, terms.weights) for each in zip(state.parts, state.weights, terms.places, strict=True)
     ]
-    return _best(state, scorers, productive, k), _best(state, scorers, unproductive, k)
+    productive, unproductive = (
+        _best(state, scorers, _candidates(state, scores, label, k, margin), k) for label in (0, 1)
+    )
+    return productive, unproductive
 
 
 def _rounding_margin(state: IndexState, terms: QueryTerms) -> float:
@@ -108,36 +108,12 @@ def _rounding_margin(state: IndexState, terms: QueryTerms) -> float:
 def _rough_scores(part: Part, weights: Weights, places: IntArray, query: FloatArray) -> Float32Array:
     """Similarities of all documents of a part in single precision; -1 for dead ones."""
     scores = np.zeros(len(part.segment), dtype=np.float32)
-    _add_postings(part.segment, places, query.astype(np.float32), scores)
+    segment, present = part.segment, places >= 0
+    factors = query[present].astype(np.float32)
+    add_columns(segment.starts, segment.documents, segment.counts, places[present], factors, scores)
     scores *= weights.inverse_norms
     scores[part.dead] = -1.0
     return scores
-
-
-def _add_postings(segment: Segment, places: IntArray, factors: Float32Array, sums: Float32Array) -> None:
-    """Adds what each term contributes to the dot products of all documents of a segment."""
-    starts = segment.starts[places]
-    lengths = np.where(places >= 0, segment.starts[places + 1] - starts, 0)
-    long = lengths > COPIED_POSTINGS
-    for start, length, place in zip(
-        starts[long].tolist(), lengths[long].tolist(), np.flatnonzero(long).tolist(), strict=True
-    ):
-        bounds = np.array([0, length], dtype=np.int32)
-        inside = slice(start, start + length)
-        add_columns(
-            bounds, segment.documents[inside], segment.counts[inside], factors[place : place + 1], sums
-        )
-    short = (lengths > 0) & ~long
-    if short.any():
-        spans = [
-            slice(start, start + length)
-            for start, length in zip(starts[short].tolist(), lengths[short].tolist(), strict=True)
-        ]
-        bounds = np.zeros(len(spans) + 1, dtype=np.int32)
-        np.cumsum(lengths[short], out=bounds[1:])
-        documents = np.concatenate([segment.documents[span] for span in spans])
-        counts = np.concatenate([segment.counts[span] for span in spans])
-        add_columns(bounds, documents, counts, factors[short], sums)
 
 
 def _candidates(

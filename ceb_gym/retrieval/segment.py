@@ -246,7 +246,7 @@ def merge_segments(segments: Sequence[Segment], dead: Sequence[IntArray]) -> Seg
         )
         classes.append(joined[alive[joined]])
     order = np.concatenate(classes)
-    terms = np.unique(np.concatenate([segment.terms for segment in segments]))
+    terms = _union([segment.terms for segment in segments])
     squares = sparse.vstack([_renamed(segment, terms) for segment in segments], format="csr")[order]
     used = np.flatnonzero(np.bincount(squares.indices, minlength=len(terms)))
     if len(used) < len(terms):
@@ -263,6 +263,13 @@ def merge_segments(segments: Sequence[Segment], dead: Sequence[IntArray]) -> Seg
         np.concatenate([segment.times for segment in segments])[order],
         join_ids([segment.ids for segment in segments]).take(order),
     )
+
+
+def _union(sorted_arrays: Sequence[IntArray]) -> IntArray:
+    """All different values; a stable sort merges sorted runs, which is faster than `np.unique`."""
+    values: IntArray = np.sort(np.concatenate(sorted_arrays), kind="stable")
+    different: IntArray = values[np.diff(values, prepend=-1) != 0]
+    return different
 
 
 def _renamed(segment: Segment, terms: IntArray) -> Any:

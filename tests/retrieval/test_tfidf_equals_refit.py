@@ -41,7 +41,6 @@ TINY = {
     (index, "SMALL_SEGMENT"): 2,
     (lineage, "RECORDS_AT_ONCE"): 3,
     (lineage, "KEPT_STATES"): (2, 3),
-    (search, "COPIED_POSTINGS"): 2,
     (search, "CANDIDATES_AT_ONCE"): 2,
     (search, "BLOCK"): 2,
 }
