@@ -2,7 +2,8 @@
 
     python benchmarks/bench_retrieval.py [--quick]
 
-Every figure is for one thread. The engines take turns, 8 queries at a time, so that a busy machine slows all alike.
+Every figure is for one thread. The engines take turns, 8 queries at a time, so that a busy machine slows
+all alike.
 tantivy: index in memory, writer with one thread and 256 MB, merged to the end; the same terms (words and
 word pairs, joined by "_") for a white-space tokenizer, frequencies without positions; a query is two BM25
 searches, one per class, each a conjunction of the class and of the disjunction of the terms.

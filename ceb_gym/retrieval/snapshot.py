@@ -119,8 +119,8 @@ def _delete_stale(path: Path) -> None:
 def read_snapshot(path: Path) -> Snapshot | None:
     """Reads a file; None where there is none, or none that can be used."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return _from_arrays({name: file[name] for name in file.files})
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return _from_arrays({name: arrays[name] for name in arrays.files})
     except FileNotFoundError:
         return None
     except UNREADABLE as error:

@@ -92,6 +92,9 @@ class MemoryBank:
 
     def records(self, scope: str, *, since: int = 0, until: int | None = None) -> list[Record]:
         self.calls.append("records")
+        return self._added(scope, since, until)
+
+    def _added(self, scope: str, since: int, until: int | None) -> list[Record]:
         limit = self.revision(scope) if until is None else until
         history = self.histories.get(scope, ScopeHistory())
         if limit < history.floor:
@@ -118,7 +121,7 @@ class MemoryBank:
             for one, added, gone in history.entries
             if added <= since and gone is not None and since < gone <= until
         ]
-        return Changes(tuple(self.records(scope, since=since, until=until)), tuple(removed))
+        return Changes(tuple(self._added(scope, since, until)), tuple(removed))
 
 
 def refit_similarities(keys: Sequence[str], wanted: str) -> np.ndarray:
