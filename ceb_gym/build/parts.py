@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from ceb_gym.bank.store import SqlBank
-from ceb_gym.build.specs import OBJECT, build_named, construct, load, parse_spec
+from ceb_gym.build.specs import OBJECT, build_named, build_parsed, construct, load, parse_spec
 from ceb_gym.critics.simple import BaseRateCritic, ConstantCritic, CountsCritic, NeighborsCritic
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.hindsight.rules import CallableLabeler, ReturnLabeler, RewardLevelLabeler, SuccessLabeler
@@ -127,9 +128,7 @@ def make_policy(policy: Any) -> Governor:
                 value = options.pop(switch)
                 if switches.setdefault(switch, value) != value:
                     raise ConfigurationError(f"The policy {policy!r} gives {switch} twice: give it once.")
-        plain = spec.name + (f":{spec.argument}" if spec.argument else "")
-        part, _ = build_named("policy", plain + (f"?{urlencode(options)}" if options else ""), POLICIES)
-        parts.append(part)
+        parts.append(build_parsed("policy", text, replace(spec, options=options), POLICIES))
     return Governor(parts[0] if len(parts) == 1 else PolicyChain(parts), **switches)
 
 

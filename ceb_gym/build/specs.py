@@ -140,6 +140,13 @@ def build_named(
         The part and the parsed spec.
     """
     spec = parse_spec(kind, text)
+    return build_parsed(kind, text, spec, known, **fixed), spec
+
+
+def build_parsed(
+    kind: str, text: str, spec: Spec, known: Mapping[str, tuple[Any, str | None]], **fixed: Any
+) -> Any:
+    """Builds the part that a parsed spec names; `text` is what the user wrote, the rest as `build_named`."""
     if spec.name in known:
         factory, argument_name = known[spec.name]
         options = dict(spec.options)
@@ -157,5 +164,5 @@ def build_named(
             f"There is no {kind} {spec.name!r}: choose one of {names}, or write package.module:name."
         )
     if not callable(factory):  # an object that a module holds ready
-        return factory, spec
-    return construct(kind, text, factory, options, fixed), spec
+        return factory
+    return construct(kind, text, factory, options, fixed)
