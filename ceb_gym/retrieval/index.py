@@ -230,15 +230,18 @@ class IndexState:
             raise UnknownRecordError(f"{missing} of {len(wanted)} removed records are not in the index.")
         return found
 
-    def own_bytes(self) -> int:
-        """Memory of what this state shares with no other one."""
-        weights: tuple[Weights, ...] = self.__dict__.get("weights", ())
-        frequencies = sum(part.frequencies.nbytes for part in self.parts)
-        return frequencies + sum(one.idf.nbytes + one.inverse_norms.nbytes for one in weights)
+    def forget_weights(self) -> None:
+        """Frees the weights; the next query computes them again."""
+        self.__dict__.pop("weights", None)
+        self.__dict__.pop("ages", None)
 
     def num_bytes(self) -> int:
-        """Memory of this state, with its segments."""
-        return self.own_bytes() + sum(part.segment.num_bytes() + part.dead.nbytes for part in self.parts)
+        """Memory of all arrays, those shared with other states included."""
+        parts = sum(
+            part.segment.num_bytes() + part.dead.nbytes + part.frequencies.nbytes for part in self.parts
+        )
+        weights = sum(one.idf.nbytes + one.inverse_norms.nbytes for one in self.weights)
+        return parts + weights + sum(age.nbytes for age in self.ages)
 
 
 def find_sorted(terms: IntArray, wanted: IntArray) -> tuple[IntArray, IntArray]:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,10 @@ from ceb_gym.types import Record
 
 RECORDS_AT_ONCE = 2048
 """Records counted together: few enough for the processor's cache, which makes it fastest."""
-KEPT_STATES = (8, 256)
-"""At least and at most how many states are kept, for lanes that are pinned to earlier revisions."""
-KEPT_BYTES = 256 * 2**20
-"""Between these limits as many as need no more memory than this for what they do not share."""
+KEPT_STATES = 128
+"""How many states are kept, for lanes that are pinned to earlier revisions. They share their segments."""
+KEPT_WEIGHTS = 16
+"""How many of the states used last keep what is computed at the first query, which is most of their size."""
 WORTH_SAVING = 0.02
 """A share of records changed since the last snapshot, from which on a new one is worth writing."""
 
@@ -73,6 +74,8 @@ class Lineage:
                 state = self._made(revisions)
                 self._keep(revisions, state)
             self._states.move_to_end(revisions)
+            for unused in islice(reversed(self._states.values()), KEPT_WEIGHTS, KEPT_WEIGHTS + 1):
+                unused.forget_weights()
             return state
 
     def save(self) -> None:
@@ -121,13 +124,11 @@ class Lineage:
         self._states[revisions] = state
         if self._newest is None or _at_or_before(self._newest, revisions):
             self._newest = revisions
-        fewest, most = KEPT_STATES
-        own_bytes = sum(each.own_bytes() for each in self._states.values())
-        for old in list(self._states):
-            if len(self._states) <= fewest or (len(self._states) <= most and own_bytes <= KEPT_BYTES):
-                break
-            if old not in (revisions, self._newest):
-                own_bytes -= self._states.pop(old).own_bytes()
+        spare = len(self._states) - KEPT_STATES
+        for old in list(self._states) if spare > 0 else ():
+            if spare > 0 and old not in (revisions, self._newest):
+                del self._states[old]
+                spare -= 1
 
     def _made(self, revisions: Revisions) -> IndexState:
         bases = [kept for kept in self._states if _at_or_before(kept, revisions)]

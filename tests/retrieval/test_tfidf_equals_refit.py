@@ -40,7 +40,8 @@ SCOPES = ("own", "other")
 TINY = {
     (index, "SMALL_SEGMENT"): 2,
     (lineage, "RECORDS_AT_ONCE"): 3,
-    (lineage, "KEPT_STATES"): (2, 3),
+    (lineage, "KEPT_STATES"): 3,
+    (lineage, "KEPT_WEIGHTS"): 1,
     (search, "CANDIDATES_AT_ONCE"): 2,
     (search, "BLOCK"): 2,
 }

@@ -142,7 +142,7 @@ def test_older_pins_do_not_cost_the_newest_state():
 
 
 def test_few_states_are_kept_but_always_the_newest(monkeypatch):
-    monkeypatch.setattr(lineage, "KEPT_STATES", (2, 3))
+    monkeypatch.setattr(lineage, "KEPT_STATES", 3)
     bank = grown_bank()
     retriever = TfidfRetriever(bank)
     for revision in (12, 1, 2, 3, 4, 5):
