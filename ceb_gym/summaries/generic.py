@@ -17,6 +17,7 @@ from ceb_gym.text import shorten
 
 TASK_KEYS = ("task", "instruction", "goal")
 TASK_CHARS = 4_000
+WORDS_CHARS = 12_000
 _WORD = re.compile(r"\w+")
 _MAX_WORD_CHARS = 400
 _MAX_JOINED_WORDS = 4 * 64  # an action joined with every word of a long state would drown the rest
@@ -92,7 +93,8 @@ class GenericSummarizer:
         words = self._state(observation)
         is_text = len(words) == 1 and not _is_word(words[0])  # a value outside its numeric space
         if is_text or not self._state.numeric:
-            return shorten("\n".join(words), self._state_chars)
+            limit = self._state_chars if is_text or self._state.holds_text else WORDS_CHARS
+            return shorten("\n".join(words), max(limit, self._state_chars))
         if len(words) <= _MAX_JOINED_WORDS and self._action.numeric:
             joint = "_".join(self._action(action)[:8])
             if _is_word(joint):  # an action outside its space may be any text

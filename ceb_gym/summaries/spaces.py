@@ -17,6 +17,7 @@ from ceb_gym.summaries.words import (
     LEVELS,
     MAX_DIMENSIONS,
     TILES_PER_SIDE,
+    chunk_means,
     image_tiles,
     is_bounded,
     number_word,
@@ -25,23 +26,42 @@ from ceb_gym.summaries.words import (
 
 Describe = Callable[[Any], list[str]]
 Path = tuple[Any, ...]
+NUMERIC = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 _MAX_ITEMS = 4 * MAX_DIMENSIONS
 
 
 def value_words(label: str, value: Any) -> list[str]:
     """Text for a value of which no space tells anything; numbers, which have no terms, become words."""
-    if isinstance(value, str | bytes | Mapping) or value is None:
-        return [plain_text(value)]
     try:
+        if isinstance(value, Mapping):
+            return [_line(key, value_words(f"{label}_{key}", item)) for key, item in value.items()]
         numbers = np.asarray(value)
-    except ValueError:  # rows of different lengths
+    except (ValueError, RecursionError):  # rows of different lengths, a mapping that holds itself
         return [plain_text(value)]
-    if not values_are_numbers(numbers) or numbers.ndim > 1 or not 0 < numbers.size <= MAX_DIMENSIONS:
+    if not values_are_numbers(numbers) or numbers.size == 0:
         return [plain_text(value)]
     if numbers.ndim == 0:
         return [number_word(label, numbers.item())]
-    count = numbers.size
-    return [number_word(f"{label}_{padded(at, count)}", item) for at, item in enumerate(numbers.tolist())]
+    flat = numbers.reshape(-1)
+    if flat.size > MAX_DIMENSIONS:
+        flat = chunk_means(flat.astype(np.float64), MAX_DIMENSIONS)
+    names = [f"{label}_{padded(index, flat.size)}" for index in range(flat.size)]
+    return [number_word(name, number) for name, number in zip(names, flat.tolist(), strict=True)]
+
+
+def _line(key: Any, words: Sequence[str]) -> str:
+    return f"{key}: {' '.join(words)}"
+
+
+def holds_text(space: spaces.Space[Any] | None) -> bool:
+    """Whether values of the space can be or contain text, which has no natural limit."""
+    if isinstance(space, spaces.Dict):
+        return any(holds_text(part) for part in space.spaces.values())
+    if isinstance(space, spaces.Tuple | spaces.OneOf):
+        return any(holds_text(part) for part in space.spaces)
+    if isinstance(space, spaces.Sequence):
+        return holds_text(space.feature_space)
+    return not isinstance(space, NUMERIC)
 
 
 class SpaceDescriber:
@@ -56,9 +76,8 @@ class SpaceDescriber:
     def __init__(self, space: spaces.Space[Any] | None, label: str, names: Sequence[str] = ()) -> None:
         self._boxes: list[tuple[tuple[Any, ...], BoxDescriber]] = []
         self._describe = self._build(space, label, tuple(names), ())
-        self.numeric = isinstance(
-            space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-        )
+        self.numeric = isinstance(space, NUMERIC)
+        self.holds_text = holds_text(space)
 
     def __call__(self, value: Any) -> list[str]:
         """The words (numeric spaces) or lines of text of a value."""
@@ -128,7 +147,7 @@ class SpaceDescriber:
             key: self._build(part, f"{label}_{key}", (), _below(path, key))
             for key, part in space.spaces.items()
         }
-        return lambda value: [f"{key}: {' '.join(part(value[key]))}" for key, part in parts.items()]
+        return lambda value: [_line(key, part(value[key])) for key, part in parts.items()]
 
     def _tuple(self, space: spaces.Tuple[Any], label: str, path: Path | None) -> Describe:
         items = [
