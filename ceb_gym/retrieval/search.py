@@ -7,7 +7,7 @@ document that may be among the k best is a candidate, and candidates are compare
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +22,8 @@ from ceb_gym.retrieval.segment import Float32Array, FloatArray
 
 CANDIDATES_AT_ONCE = 4096
 """Bounds the memory of comparing candidates, of which there are many where many keys are equal."""
+FEW_CANDIDATES = 12
+"""Up to this many are compared one by one, by sums that are exact; of more, only the chosen ones are."""
 TIE_GAP = 1e-10
 """Similarities closer than this are equal but for rounding; the newer record then comes first."""
 BLOCK = 64
@@ -64,9 +66,10 @@ def _weigh_queries(state: IndexState, queries: EncodedKeys) -> Iterator[QueryTer
     codes, owners = term_codes(queries)
     order = np.lexsort((codes, owners))
     codes, owners = codes[order], owners[order]
-    changes = (np.diff(codes, prepend=-1) != 0) | (np.diff(owners, prepend=-1) != 0)
-    firsts = np.flatnonzero(changes)
-    counts = np.diff(firsts, append=len(codes)).astype(np.float64)
+    new = np.ones(len(codes), dtype=bool)
+    np.logical_or(codes[1:] != codes[:-1], owners[1:] != owners[:-1], out=new[1:])
+    firsts = np.flatnonzero(new)
+    counts = np.append(firsts[1:], len(codes)) - firsts
     codes = codes[firsts]
     ends = np.searchsorted(owners[firsts], np.arange(len(queries.lengths) + 1))
     places = np.full((len(state.parts), len(codes)), -1, dtype=np.int64)
@@ -211,18 +214,24 @@ def _best(
     state: IndexState, scorers: Sequence[_Scorer], candidates: Sequence[IntArray], k: int
 ) -> list[Match]:
     """The k best of one class's candidates, which are given by part; the newest first among equals."""
-    parts = np.repeat(np.arange(len(candidates)), [len(documents) for documents in candidates])
-    documents = np.concatenate(candidates)
-    used = [number for number, own in enumerate(candidates) if len(own)]
-    if not used:
+    hits = [Hit(part, document) for part, own in enumerate(candidates) for document in own.tolist()]
+    if not hits:
         return []
-    similarities = np.concatenate([scorers[number].similarities(candidates[number]) for number in used])
-    ages = np.concatenate([state.ages[number][candidates[number]] for number in used])
-    chosen = [Hit(int(parts[one]), int(documents[one])) for one in _ranked(similarities, ages)[:k]]
-    values = [scorers[hit.part].exact_similarity(hit.document) for hit in chosen]
-    for number in range(len(values) - 2, -1, -1):
-        values[number] = max(values[number], values[number + 1])
-    return [Match(hit, min(1.0, value)) for hit, value in zip(chosen, values, strict=True)]
+    used = [part for part, own in enumerate(candidates) if len(own)]
+    ages = np.concatenate([state.ages[part][candidates[part]] for part in used])
+
+    def exact(positions: Iterable[int]) -> list[float]:
+        return [scorers[hits[one].part].exact_similarity(hits[one].document) for one in positions]
+
+    if len(hits) <= FEW_CANDIDATES:
+        similarities = np.array(exact(range(len(hits))))
+    else:
+        similarities = np.concatenate([scorers[part].similarities(candidates[part]) for part in used])
+    chosen = _ranked(similarities, ages)[:k].tolist()
+    values = exact(chosen) if len(hits) > FEW_CANDIDATES else similarities[chosen].tolist()
+    for place in range(len(values) - 2, -1, -1):
+        values[place] = max(values[place], values[place + 1])
+    return [Match(hits[one], min(1.0, value)) for one, value in zip(chosen, values, strict=True)]
 
 
 def _ranked(similarities: FloatArray, ages: IntArray) -> IntArray:

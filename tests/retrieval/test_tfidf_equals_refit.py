@@ -44,6 +44,7 @@ TINY = {
     (lineage, "KEPT_WEIGHTS"): 1,
     (search, "CANDIDATES_AT_ONCE"): 2,
     (search, "BLOCK"): 2,
+    (search, "FEW_CANDIDATES"): 2,
 }
 
 
