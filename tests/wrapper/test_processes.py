@@ -17,6 +17,7 @@ from wrapper_parts import ScriptedTextEnv
 
 from ceb_gym import ConfidenceWrapper
 from ceb_gym.bank.store import SqlBank
+from ceb_gym.cli.main import main
 
 SCOPE = "ScriptedTextEnv"
 
@@ -157,15 +158,20 @@ def test_kill_9_loses_no_finished_episode_and_doubles_none(tmp_path: Path, when:
     )
     done = subprocess.run([sys.executable, "-c", script], timeout=120)
     assert done.returncode == -signal.SIGKILL
-    now = [0.0]
-    bank = SqlBank(f"sqlite:///{tmp_path}/bank.db", clock=lambda: now[0])
+    bank = SqlBank(f"sqlite:///{tmp_path}/bank.db")
     assert len(bank.records(SCOPE)) == 6
     assert len(bank.pending()) == pending
+    label = ["bank", "label", "--bank", f"{tmp_path}/bank.db", "--labeler", "success?reward_above=0"]
+    assert main(label) == 0  # the dead process's claim still holds
+    assert len(bank.pending()) == pending
+    assert main([*label, "--take-over"]) == 0
+    finished = 6 + 3 * pending
+    assert len(bank.records(SCOPE)) == finished and bank.pending() == []
     bank.close()
     env = wrapped(tmp_path / "bank.db")  # life goes on under a run id of its own
     play(env)
     records = env.bank.records(SCOPE)
-    assert len(records) == 9 and len({record.record_id for record in records}) == 9
+    assert len(records) == finished + 3 and len({record.record_id for record in records}) == finished + 3
     env.close()
 
 
