@@ -55,8 +55,9 @@ class LearningCritic(Critic, Protocol):
 
     Attributes:
         incremental: Whether `fit` can start from the critic fitted at an earlier revision and see only the
-            records added since; where several scopes are read, their order must not matter then. Otherwise it sees all records, at revisions spaced so that the total cost
-            stays linear in the number of records.
+            records added since; where several scopes are read, their order must not matter then. Otherwise
+            it sees all records, at revisions spaced so that the total cost stays linear in the number of
+            records.
     """
 
     @property

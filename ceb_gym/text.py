@@ -30,6 +30,7 @@ def shorten(text: str, max_chars: int) -> str:
 
 def number_text(value: float) -> str:
     """The shortest text that reads back as the same number, fit for a spec string."""
+    value = value + 0.0 if isinstance(value, float) else value  # zero has no sign in a name
     short = f"{value:g}"
     return (short if float(short) == value else repr(float(value))).replace("e+", "e")
 

@@ -134,16 +134,16 @@ STRANGE: list[Any] = [
 
 
 @EVERY_SPACE
-@pytest.mark.parametrize("value", STRANGE, ids=lambda value: type(value).__name__)
-def test_a_value_outside_its_space_is_described_by_its_value(space: spaces.Space[Any], value: Any) -> None:
+def test_a_value_outside_its_space_is_described_by_its_value(space: spaces.Space[Any]) -> None:
     summarizer = GenericSummarizer(space, space)
-    texts = [
-        summarizer.state(value, {}, value),
-        summarizer.action(value),
-        summarizer.outcome(value, {}),
-        summarizer.task(value, {}, {}),
-    ]
-    assert all(isinstance(text, str) for text in texts)
+    for value in STRANGE:
+        texts = [
+            summarizer.state(value, {}, value),
+            summarizer.action(value),
+            summarizer.outcome(value, {}),
+            summarizer.task(value, {}, {}),
+        ]
+        assert all(isinstance(text, str) for text in texts), repr(value)
 
 
 @pytest.mark.parametrize(
