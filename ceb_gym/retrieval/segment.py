@@ -182,8 +182,8 @@ def assemble(
     return Segment(
         terms,
         squares,
-        by_term.indptr,
-        by_term.indices,
+        by_term.indptr.astype(np.int32, copy=False),
+        by_term.indices.astype(np.int32, copy=False),
         by_term.data,
         num_productive,
         scopes,

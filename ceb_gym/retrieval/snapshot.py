@@ -48,7 +48,7 @@ UNREADABLE = (
 )
 """What reading a broken or foreign file may raise."""
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> bool:
         handle, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -212,8 +212,8 @@ def _read_part(arrays: Arrays, number: int, num_words: int, num_scopes: int) -> 
     num_productive = int(arrays[f"{number}.num_productive"])
     _require(0 < n == len(times) == len(ids.ends) == len(ids.hashes), "lengths differ")
     _require(0 <= num_productive <= n, "more productive documents than documents")
-    _check_rising(np.concatenate([[0], ids.ends]), len(ids.text), "ends of ids", strictly=False)
-    _check_rising(starts, len(columns), "starts of rows", strictly=False)
+    _check_rising(np.concatenate([[0], ids.ends]), len(ids.text), "ends of ids")
+    _check_rising(starts, len(columns), "starts of rows")
     _require(len(starts) == n + 1 and starts[0] == 0 and len(counts) == len(columns), "rows")
     _require(counts.dtype.kind == "u" and bool((counts > 0).all()), "counts")
     _require(len(columns) <= MAX_POSTINGS and _within(columns, len(terms)), "columns")
@@ -227,9 +227,8 @@ def _read_part(arrays: Arrays, number: int, num_words: int, num_scopes: int) -> 
     return assemble(terms, squares, num_productive, scopes, times, ids), dead
 
 
-def _check_rising(array: NDArray[Any], last: int, what: str, *, strictly: bool) -> None:
-    steps = np.diff(array)
-    _require(bool((steps > 0 if strictly else steps >= 0).all()) and array[-1] == last, what)
+def _check_rising(array: NDArray[Any], last: int, what: str) -> None:
+    _require(bool((np.diff(array) >= 0).all()) and array[-1] == last, what)
 
 
 def _within(array: NDArray[Any], limit: int) -> bool:
