@@ -37,7 +37,8 @@ def bank_and_scopes(
     if not isinstance(bank, str):
         return bank, (fill_scope("{env_id}", env_id, fields),)
     url, template, read_scopes = split_bank_url(bank)
-    return url, (fill_scope(template or "{env_id}", env_id, fields), *read_scopes)
+    own = fill_scope(template or "{env_id}", env_id, fields)
+    return url, (own, *(scope for scope in read_scopes if scope != own))  # or its records would count twice
 
 
 def lane_settings(arguments: Mapping[str, Any], env_id: str, scopes: tuple[str, ...]) -> LaneSettings:

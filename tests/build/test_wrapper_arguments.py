@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ceb_gym.build.arguments import check_arguments, fill_scope, plain_arguments
+from ceb_gym.build.arguments import bank_and_scopes, check_arguments, fill_scope, plain_arguments
 from ceb_gym.errors import ConfigurationError
 
 GOOD: dict[str, Any] = {
@@ -126,3 +126,8 @@ def test_fields_that_are_no_mapping_are_refused() -> None:
 def test_an_empty_scope_is_refused_because_all_would_share_it() -> None:
     with pytest.raises(ConfigurationError, match="empty scope"):
         fill_scope("{user}", "Env-v0", {"user": ""})
+
+
+def test_the_own_scope_among_those_to_read_counts_once() -> None:
+    _, scopes = bank_and_scopes("b.db?scope={env_id}&read_scopes=other,Env-v0", "Env-v0", None)
+    assert scopes == ("Env-v0", "other")

@@ -89,8 +89,8 @@ def test_counts_tells_steps_and_exact_repeats_apart() -> None:
 
 
 def test_counts_puts_all_steps_from_the_fifth_into_one_cell() -> None:
-    fitted = CountsCritic().fit([record(True, 4), record(True, 9), record(False, 3)])
-    assert confidence(fitted, at(4)) == confidence(fitted, at(77))
+    fitted = CountsCritic().fit([record(True, 4), record(True, 4), record(False, 9), record(False, 3)])
+    assert confidence(fitted, at(4)) == confidence(fitted, at(9)) == confidence(fitted, at(77))
     assert confidence(fitted, at(4)) > confidence(fitted, at(3))
 
 
