@@ -28,6 +28,8 @@ SMALL_SEGMENT = 256
 """Segments of together no more documents than this are merged whatever their ratio."""
 MAX_DEAD_SHARE = 0.25
 """A segment with a larger share of dead documents is rewritten without them."""
+MAX_DRIFT = 0.9
+"""Norms of an earlier state are used as long as the least of their changes is this much of the largest."""
 MAX_POSTINGS = 2**31 - 1
 """More than this many would not fit the 32-bit positions of a segment."""
 
@@ -46,6 +48,19 @@ class Hit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Norms:
+    """Lengths of a segment's documents at some state, in single precision: good enough to find candidates.
+
+    Attributes:
+        idf: Shape (t,), the inverse document frequencies they were computed with.
+        inverse: Shape (n,), one over each document's length, 0 for documents without terms.
+    """
+
+    idf: FloatArray
+    inverse: Float32Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """A segment as one state sees it.
 
@@ -53,11 +68,13 @@ class Part:
         segment: The documents, shared between states.
         frequencies: Shape (t,), in how many living documents of all parts each of the segment's terms is.
         dead: The segment's removed documents, increasing.
+        earlier: Norms of an earlier state, where there are any.
     """
 
     segment: Segment
     frequencies: Int32Array
     dead: IntArray
+    earlier: Norms | None = None
 
     @property
     def num_live(self) -> int:
@@ -71,12 +88,13 @@ class Weights:
 
     Attributes:
         idf: Shape (t,), inverse document frequencies, smoothed as in scikit-learn.
-        inverse_norms: Shape (n,), one over each document's length, 0 for documents without terms. Single
-            precision: good enough to find candidates, which are then compared in double precision.
+        norms: Of this state, or of an earlier one that differs little.
+        drift: Between which factors each living document's length is of what `norms` says.
     """
 
     idf: FloatArray
-    inverse_norms: Float32Array
+    norms: Norms
+    drift: tuple[float, float]
 
 
 class IndexState:
@@ -191,7 +209,10 @@ class IndexState:
         if not len(segment):
             return self
         own = own_frequencies(segment)
-        parts = [Part(part.segment, _changed(part, segment.terms, own), part.dead) for part in self.parts]
+        parts = [
+            Part(part.segment, _changed(part, segment.terms, own), part.dead, norms)
+            for part, norms in zip(self.parts, self._norms(), strict=True)
+        ]
         parts.append(Part(segment, self.frequencies_of(segment.terms) + own, NOTHING_DEAD))
         return IndexState(_merge_newest(parts), self.churn + len(segment))
 
@@ -211,10 +232,17 @@ class IndexState:
         changed, counts = np.unique(np.concatenate(terms), return_counts=True)
         minus = -counts.astype(np.int32)
         parts = [
-            Part(part.segment, _changed(part, changed, minus), np.union1d(part.dead, documents))
-            for part, documents in zip(self.parts, gone, strict=True)
+            Part(part.segment, _changed(part, changed, minus), np.union1d(part.dead, documents), norms)
+            for part, documents, norms in zip(self.parts, gone, self._norms(), strict=True)
         ]
         return IndexState(list(_clear_dead(parts)), self.churn + len(record_ids))
+
+    def _norms(self) -> list[Norms | None]:
+        """For each part the norms last computed, for a state to come."""
+        weights: tuple[Weights, ...] | None = self.__dict__.get("weights")
+        if weights is None:
+            return [part.earlier for part in self.parts]
+        return [one.norms for one in weights]
 
     def _find(self, record_ids: Sequence[str]) -> list[IntArray]:
         """The living documents with these ids, by part."""
@@ -240,7 +268,9 @@ class IndexState:
         parts = sum(
             part.segment.num_bytes() + part.dead.nbytes + part.frequencies.nbytes for part in self.parts
         )
-        weights = sum(one.idf.nbytes + one.inverse_norms.nbytes for one in self.weights)
+        weights = sum(
+            one.idf.nbytes + one.norms.idf.nbytes + one.norms.inverse.nbytes for one in self.weights
+        )
         return parts + weights + sum(age.nbytes for age in self.ages)
 
 
@@ -255,11 +285,21 @@ def find_sorted(terms: IntArray, wanted: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _weigh(part: Part, idf_of: FloatArray) -> Weights:
-    """Weighs a part; `idf_of` is the inverse document frequency by frequency, shape (living + 1,)."""
+    """Weighs a part; `idf_of` is the inverse document frequency by frequency, shape (living + 1,).
+
+    A length is the root of a sum of squares with idf as factors, so it changes by no larger factor than the
+    idf of any term does. As long as that is little, norms of an earlier state serve as well: the candidates
+    become a few more, and their comparison is exact anyway.
+    """
     idf = idf_of[part.frequencies]
+    if part.earlier is not None:
+        factors = (idf / part.earlier.idf)[part.frequencies > 0]
+        drift = float(factors.min(initial=1.0)), float(factors.max(initial=1.0))
+        if drift[0] >= MAX_DRIFT * drift[1]:
+            return Weights(idf, part.earlier, drift)
     norms = np.sqrt(part.segment.squares @ np.square(idf).astype(np.float32))
     inverse = np.divide(np.float32(1.0), norms, out=np.zeros_like(norms), where=norms > 0)
-    return Weights(idf, inverse)
+    return Weights(idf, Norms(idf, inverse), (1.0, 1.0))
 
 
 def _changed(part: Part, terms: IntArray, changes: Int32Array) -> Int32Array:

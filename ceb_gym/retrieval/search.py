@@ -1,7 +1,7 @@
-"""The exact top k of a state: fast sums find candidates, which are then compared exactly.
+"""The exact top k of a state: rough scores find candidates, which are then compared exactly.
 
-Single precision is fast, but cannot tell rounding from difference. How far it can be off is known, so every
-document that may be among the k best is a candidate, and candidates are compared in double precision.
+Rough scores are fast: single precision, and lengths of documents that may be of a slightly earlier state.
+How far they can be off is known, so every document that may be among the k best is a candidate.
 """
 
 from __future__ import annotations
@@ -92,40 +92,50 @@ def _search_one(state: IndexState, terms: QueryTerms, k: int) -> Found:
         _rough_scores(*each, terms.weights)
         for each in zip(state.parts, state.weights, terms.places, strict=True)
     ]
-    margin = _rounding_margin(state, terms)
+    tolerance = _tolerance(state, terms)
     scorers = [
         _Scorer(*each, terms.weights) for each in zip(state.parts, state.weights, terms.places, strict=True)
     ]
     productive, unproductive = (
-        _best(state, scorers, _candidates(state, scores, label, k, margin), k) for label in (0, 1)
+        _best(state, scorers, _candidates(state, scores, label, k, tolerance), k) for label in (0, 1)
     )
     return productive, unproductive
 
 
-def _rounding_margin(state: IndexState, terms: QueryTerms) -> float:
-    """How far two single-precision similarities can be off together, at the very most."""
+class Tolerance(NamedTuple):
+    """A document with a rough score below `share * other - margin` is surely worse than the other one."""
+
+    share: float
+    margin: float
+
+
+def _tolerance(state: IndexState, terms: QueryTerms) -> Tolerance:
+    """How far rough scores can be off at the very most: by the drift of norms, and by rounding."""
+    least = min(weights.drift[0] for weights in state.weights)
+    most = max(weights.drift[1] for weights in state.weights)
     longest = max(part.segment.longest for part in state.parts)
-    return 2.0**-23 * (len(terms.weights) + longest / 2 + 8) + TIE_GAP
+    rounding = 2.0**-23 * (len(terms.weights) + longest / 2 + 8)
+    return Tolerance(least / most, (rounding + TIE_GAP) * most)
 
 
 def _rough_scores(part: Part, weights: Weights, places: IntArray, query: FloatArray) -> Float32Array:
-    """Similarities of all documents of a part in single precision; -1 for dead ones."""
+    """Rough similarities of all documents of a part; -1 for dead ones."""
     scores = np.zeros(len(part.segment), dtype=np.float32)
     segment, present = part.segment, places >= 0
     factors = query[present].astype(np.float32)
     add_columns(segment.starts, segment.documents, segment.counts, places[present], factors, scores)
-    scores *= weights.inverse_norms
+    scores *= weights.norms.inverse
     scores[part.dead] = -1.0
     return scores
 
 
 def _candidates(
-    state: IndexState, scores: Sequence[Float32Array], label: int, k: int, margin: float
+    state: IndexState, scores: Sequence[Float32Array], label: int, k: int, tolerance: Tolerance
 ) -> list[IntArray]:
     """For each part the documents of a class (0: productive) that may be among its k best."""
     ranges = [part.segment.slices()[label] for part in state.parts]
     of_class = [score[inside] for score, inside in zip(scores, ranges, strict=True)]
-    limit = _kth_best(of_class, k) - margin
+    limit = tolerance.share * _kth_best(of_class, k) - tolerance.margin
     if limit > 0:
         chosen = [np.flatnonzero(score >= limit) for score in of_class]
     else:

@@ -200,7 +200,7 @@ def _from_arrays(arrays: Arrays) -> Snapshot:
 
 def _read_part(arrays: Arrays, number: int, num_words: int, num_scopes: int) -> tuple[Segment, NDArray[Any]]:
     def array(name: str, dtype: Any) -> NDArray[Any]:
-        found = arrays[f"{number}.{name}"]
+        found: NDArray[Any] = arrays[f"{number}.{name}"]
         _require(found.ndim == 1 and found.dtype == dtype, f"{name} is {found.dtype} with {found.ndim} axes")
         return found
 

@@ -39,6 +39,7 @@ KEYS = st.lists(st.sampled_from(WORDS), max_size=7).map(" ".join) | st.text(max_
 SCOPES = ("own", "other")
 TINY = {
     (index, "SMALL_SEGMENT"): 2,
+    (index, "MAX_DRIFT"): 0.2,
     (lineage, "RECORDS_AT_ONCE"): 3,
     (lineage, "KEPT_STATES"): 3,
     (lineage, "KEPT_WEIGHTS"): 1,
@@ -222,3 +223,30 @@ def test_similarities_that_differ_by_rounding_only_are_ties(pieces, k):
         [(found, _)] = search.search(state, vocabulary.look_up([wanted]), k)
     newest_first = [str(len(keys) - 1 - place) for place in range(k)]
     assert [state.record_id(match.hit) for match in found] == newest_first
+
+
+def test_norms_of_an_earlier_state_hide_no_record_that_has_become_the_best():
+    """`rare` becomes frequent, so that the first key comes closer to the query than the second one."""
+    keys = ["wanted rare", "wanted frequent", "other frequent", *(f"filler{n} filler" for n in range(13))]
+    later = ["some rare", "more rare", "again rare"]
+    vocabulary = Vocabulary()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "SMALL_SEGMENT", 2)
+        patch.setattr(index, "MAX_DRIFT", 0.5)
+        state = state_of(keys, 1, vocabulary)
+        assert best_keys(state, vocabulary, keys) == refit_best(keys) == ["wanted frequent"]
+        norms = state.weights[0].norms
+        encoded, ids = vocabulary.add(later), pack_ids([str(len(keys) + n) for n in range(3)])
+        segment = build_segment(encoded, len(vocabulary), 3, np.zeros(3, np.int16), np.zeros(3), ids)
+        state = state.with_segment(segment)
+        assert best_keys(state, vocabulary, keys + later) == refit_best(keys + later) == ["wanted rare"]
+        assert state.weights[0].norms is norms
+
+
+def best_keys(state: IndexState, vocabulary: Vocabulary, keys: list[str]) -> list[str]:
+    [(found, _)] = search.search(state, vocabulary.look_up(["wanted"]), 1)
+    return [keys[int(state.record_id(match.hit))] for match in found]
+
+
+def refit_best(keys: list[str]) -> list[str]:
+    return [keys[ranked(refit_similarities(keys, "wanted"))[0]]]
