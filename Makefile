@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?=
 OUT ?= runs
+STREAM = $(OUT)/$(notdir $(patsubst %/,%,$(DATA)))
 # What the live run shows without any data: an agent that errs, on an environment that comes with Gymnasium.
 LIVE ?= --env FrozenLake-v1 --env-arg is_slippery=false --agent planner:0.8 --labeler 'success?reward_above=0' --episodes 300
 
@@ -28,15 +29,15 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-run: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[plots]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.installed-run
 
 $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,bench]'
 	@touch $@ $(VENV)/.installed-dev
 
 # The tests start a real PostgreSQL. As root it is installed; otherwise its tests are skipped with the reason.
@@ -51,8 +52,8 @@ ifeq ($(DATA),)
 	$(BIN)/ceb run $(LIVE) --critic neighbors --report $(OUT)/live --show-last
 else
 	@mkdir -p $(OUT)
-	$(BIN)/ceb import intercode-logs "$(DATA)" --out "$(OUT)/stream.jsonl"
-	$(BIN)/ceb run --stream "$(OUT)/stream.jsonl" --critic neighbors --report "$(OUT)/recorded"
+	$(BIN)/ceb import intercode-logs "$(DATA)" --out "$(STREAM).jsonl"
+	$(BIN)/ceb run --stream "$(STREAM).jsonl" --critic neighbors --report "$(STREAM)"
 endif
 
 test: $(VENV)/.installed-dev system-packages

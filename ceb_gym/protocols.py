@@ -123,7 +123,11 @@ class HindsightLabeler(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides what happens with a judged action. One instance serves one lane."""
+    """Decides what happens with a judged action. One instance serves one lane.
+
+    Attributes:
+        blocking: Whether it can keep an action from being executed.
+    """
 
     @property
     def blocking(self) -> bool:

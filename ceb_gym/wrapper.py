@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from ceb_gym.build.arguments import (
     bank_and_scopes,
     check_arguments,
+    check_single,
     lane_settings,
     plain_arguments,
 )
@@ -71,7 +72,8 @@ class ConfidenceWrapper(
         labeler: "return:gamma", "success", "reward_level", "none", a callable or a labeler. Required
             unless `learn="off"`.
         policy: "never", "defer_below:x", "defer_lowest:b", "review_budget:m?below=x", joined by " | ", each
-            with `explore=p` (execute a deferral anyway) and `enforce=false` (record only); or a Policy.
+            with `explore=p` (execute a deferral anyway), `enforce=false` (record only) and `min_revision=n`
+            (defer nothing while the bank is younger); or a Policy.
         reviewer: Callable or "module:function" with the last word on deferred actions.
         retriever: "tfidf", "random", "recent", or a Retriever.
         summarizer: Spec, import string or Summarizer; default: the environment's own, or "generic".
@@ -131,6 +133,7 @@ class ConfidenceWrapper(
     ) -> None:
         arguments = {key: value for key, value in locals().items() if key not in ("self", "env", "__class__")}
         gym.utils.RecordConstructorArgs.__init__(self, **plain_arguments(arguments))
+        check_single(env)
         gym.Wrapper.__init__(self, env)
         check_arguments(arguments)
         self._learn = learn

@@ -30,6 +30,15 @@ def _plain(value: Any) -> Any:
     return OBJECT
 
 
+def check_single(env: Any) -> None:
+    """Raises ConfigurationError for a vector environment."""
+    if hasattr(env, "single_action_space"):
+        raise ConfigurationError(
+            "ConfidenceWrapper wraps one environment, and this is a vector environment: wrap its lanes, as "
+            "in gym.make_vec(id, num_envs=4, wrappers=[lambda env: ConfidenceWrapper(env, ...)])."
+        )
+
+
 def bank_and_scopes(
     bank: str | Bank, env_id: str, fields: Mapping[str, str] | None
 ) -> tuple[str | Bank, tuple[str, ...]]:
@@ -59,8 +68,9 @@ def fill_scope(template: str, env_id: str, fields: Mapping[str, str] | None) -> 
     try:
         scope = template.format(**{"env_id": env_id, **(fields or {})})
     except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
+        why = f"no value for {error.args[0]}" if isinstance(error, KeyError) else str(error)
         raise ConfigurationError(
-            f"The scope template {template!r} cannot be filled in ({error!r}): pass "
+            f"The scope template {template!r} cannot be filled in ({why}): pass "
             'scope_fields={"name": "value"} for each field in braces.'
         ) from error
     if not scope:

@@ -6,11 +6,19 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, urlencode
 
 from ceb_gym.bank.store import SqlBank
-from ceb_gym.build.specs import OBJECT, build_named, build_parsed, construct, load, parse_spec
+from ceb_gym.build.specs import (
+    OBJECT,
+    build_named,
+    build_parsed,
+    check_members,
+    construct,
+    load,
+    parse_spec,
+)
 from ceb_gym.critics.simple import BaseRateCritic, ConstantCritic, CountsCritic, NeighborsCritic
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.hindsight.rules import CallableLabeler, ReturnLabeler, RewardLevelLabeler, SuccessLabeler
@@ -40,6 +48,7 @@ LABELERS: Known = {
     "reward_level": (RewardLevelLabeler, None),
     "return": (ReturnLabeler, "gamma"),
     "success": (SuccessLabeler, None),
+    "none": (lambda: None, None),
 }
 POLICIES: Known = {
     "never": (NeverDefer, None),
@@ -47,6 +56,7 @@ POLICIES: Known = {
     "defer_lowest": (DeferLowest, "share"),
     "review_budget": (ReviewBudget, "budget"),
 }
+SWITCHES = ("explore", "enforce", "min_revision")
 RETRIEVERS: Known = {
     "tfidf": (TfidfRetriever, None),
     "random": (RandomRetriever, None),
@@ -55,27 +65,16 @@ RETRIEVERS: Known = {
 SUMMARIZERS: Known = {"generic": (GenericSummarizer, None)}
 
 
-def _refuse_class(kind: str, part: Any) -> None:
-    if isinstance(part, type):
-        raise ConfigurationError(f"The {kind} {part.__name__} is a class: pass an instance of it.")
-
-
 def make_critic(critic: Any) -> Critic:
     """Builds a critic from a spec, or returns the given one."""
     if isinstance(critic, str):
-        if " | " in critic:
-            raise ConfigurationError(f"The critic {critic!r} joins several: this version takes one.")
         critic, _ = build_named("critic", critic, CRITICS)
-    _refuse_class("critic", critic)
-    if not isinstance(critic, Critic):
-        raise ConfigurationError(
-            f"The critic {critic!r} lacks `name`, `k` or `judge` (see protocols.Critic)."
-        )
+    check_members("critic", critic, Critic)
     if isinstance(critic.k, bool) or not isinstance(critic.k, int) or critic.k < 0:
         raise ConfigurationError(
             f"The critic {critic.name} wants k={critic.k!r}: give a whole number from 0."
         )
-    return critic
+    return cast(Critic, critic)
 
 
 def make_labeler(labeler: Any) -> HindsightLabeler | None:
@@ -88,10 +87,11 @@ def make_labeler(labeler: Any) -> HindsightLabeler | None:
             'or learn="off".'
         )
     if isinstance(labeler, str):
-        if labeler == "none":
-            return None
         labeler = _named_labeler(labeler)
-    _refuse_class("labeler", labeler)
+        if labeler is None:
+            return None
+    if isinstance(labeler, type):
+        check_members("labeler", labeler, HindsightLabeler)
     if not isinstance(labeler, HindsightLabeler):
         if not callable(labeler):
             raise ConfigurationError(f"The labeler {labeler!r} is neither a spec, a labeler nor callable.")
@@ -114,21 +114,21 @@ def make_policy(policy: Any) -> Governor:
     if isinstance(policy, Governor):
         return policy
     if not isinstance(policy, str):
-        _refuse_class("policy", policy)
-        if not isinstance(policy, Policy):
-            raise ConfigurationError(f"The policy {policy!r} lacks a method of protocols.Policy.")
+        check_members("policy", policy, Policy)
         return Governor(policy)
     switches: dict[str, Any] = {}
     parts: list[Policy] = []
     for text in policy.split(" | "):
         spec = parse_spec("policy", text)
         options = dict(spec.options)
-        for switch in ("explore", "enforce"):
+        for switch in SWITCHES:
             if switch in options:
                 value = options.pop(switch)
                 if switches.setdefault(switch, value) != value:
                     raise ConfigurationError(f"The policy {policy!r} gives {switch} twice: give it once.")
-        parts.append(build_parsed("policy", text, replace(spec, options=options), POLICIES))
+        part = build_parsed("policy", text, replace(spec, options=options), POLICIES, SWITCHES)
+        check_members("policy", part, Policy)
+        parts.append(part)
     return Governor(parts[0] if len(parts) == 1 else PolicyChain(parts), **switches)
 
 
@@ -154,7 +154,7 @@ def make_reviewer(reviewer: Any, timeout_s: float) -> TimedReviewer | None:
 def split_bank_url(bank: str) -> tuple[str, str | None, tuple[str, ...]]:
     """Splits `URL?scope=TEMPLATE&read_scopes=A,B` into URL, scope template and further scopes to read.
 
-    A plain path means an SQLite file. Other parameters stay with the URL.
+    A plain path means an SQLite file. Other parameters stay with the URL of a PostgreSQL server.
 
     Raises:
         ConfigurationError: If there is no place, a parameter is given twice, or the scope is empty.
@@ -174,6 +174,11 @@ def split_bank_url(bank: str) -> tuple[str, str | None, tuple[str, ...]]:
     read_scopes = tuple(dict.fromkeys(name for name in pairs.pop("read_scopes", "").split(",") if name))
     if not url.startswith("memory:") and "://" not in url:
         url = f"sqlite:///{url}"
+    if pairs and not url.startswith("postgresql"):
+        raise ConfigurationError(
+            f"The bank {bank!r} has an unknown parameter {next(iter(pairs))!r}: "
+            "it takes scope and read_scopes."
+        )
     return url + (f"?{urlencode(pairs)}" if pairs else ""), scope, read_scopes
 
 
@@ -186,7 +191,7 @@ def snapshot_path(url: str) -> Path | None:
     """Where the index of a bank file is kept: beside it; None for other banks."""
     if not url.startswith("sqlite:///"):
         return None
-    return Path(url.removeprefix("sqlite:///").partition("?")[0] + ".index")
+    return Path(url.removeprefix("sqlite:///") + ".index")
 
 
 def check_retriever(retriever: Any) -> None:
@@ -198,8 +203,8 @@ def check_retriever(retriever: Any) -> None:
                 f"There is no retriever {retriever!r}: choose one of {', '.join(sorted(RETRIEVERS))}, or "
                 "write package.module:name."
             )
-    elif isinstance(retriever, type) or not isinstance(retriever, Retriever):
-        raise ConfigurationError(f"The retriever {retriever!r} lacks `view` or `save`, or is a class.")
+    else:
+        check_members("retriever", retriever, Retriever)
 
 
 def make_retriever(retriever: Any, bank: Bank, url: str) -> Retriever:
@@ -208,9 +213,8 @@ def make_retriever(retriever: Any, bank: Bank, url: str) -> Retriever:
         retriever, _ = build_named(
             "retriever", retriever, RETRIEVERS, bank=bank, snapshot_path=snapshot_path(url)
         )
-    if not isinstance(retriever, Retriever):
-        raise ConfigurationError(f"The retriever {retriever!r} lacks `view` or `save`.")
-    return retriever
+    check_members("retriever", retriever, Retriever)
+    return cast(Retriever, retriever)
 
 
 def make_summarizer(summarizer: Any, observation_space: Any, action_space: Any) -> Summarizer:
@@ -220,7 +224,8 @@ def make_summarizer(summarizer: Any, observation_space: Any, action_space: Any) 
     if isinstance(summarizer, str):
         fixed = {"observation_space": observation_space, "action_space": action_space}
         summarizer = _named_summarizer(summarizer, fixed)
-    return _checked(summarizer)
+    check_members("summarizer", summarizer, Summarizer)
+    return cast(Summarizer, summarizer)
 
 
 def _named_summarizer(text: str, fixed: Mapping[str, Any]) -> Any:
@@ -230,12 +235,3 @@ def _named_summarizer(text: str, fixed: Mapping[str, Any]) -> Any:
         if for_spaces is not None:
             return construct("summarizer", text, for_spaces, spec.options, fixed)
     return build_named("summarizer", text, SUMMARIZERS, **fixed)[0]
-
-
-def _checked(summarizer: Any) -> Summarizer:
-    _refuse_class("summarizer", summarizer)
-    if not isinstance(summarizer, Summarizer):
-        raise ConfigurationError(
-            f"The summarizer {summarizer!r} lacks one of `task`, `state`, `action`, `outcome`."
-        )
-    return summarizer

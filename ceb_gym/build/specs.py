@@ -80,12 +80,37 @@ def load(kind: str, path: str) -> Any:
     return value
 
 
+def check_members(kind: str, part: Any, protocol: type) -> None:
+    """Raises ConfigurationError where a part is a class or lacks what its protocol asks for, by name."""
+    if isinstance(part, type):
+        raise ConfigurationError(f"The {kind} {part.__name__} is a class: pass an instance of it.")
+    wanted = [
+        name
+        for base in reversed(protocol.__mro__)
+        if base.__module__ == protocol.__module__
+        for name in vars(base)
+        if not name.startswith("_")
+    ]
+    missing = [f"`{name}`" for name in wanted if not hasattr(part, name)]
+    if missing:
+        raise ConfigurationError(
+            f"The {kind} {part!r} lacks {', '.join(missing)}: see ceb_gym.protocols.{protocol.__name__}."
+        )
+
+
+def _is_path(spec: Spec) -> bool:
+    """Whether a spec reads as `package.module:name`, rather than as a name and its argument."""
+    parts = [*spec.name.split("."), *(spec.argument or "").split(".")]
+    return all(part.isidentifier() for part in parts)
+
+
 def construct(
     kind: str,
     shown: str,
     factory: Any,
     options: Mapping[str, Any],
     fixed: Mapping[str, Any] | None = None,
+    also_known: tuple[str, ...] = (),
 ) -> Any:
     """Calls a class or function with options, and names the valid ones where an option is unknown.
 
@@ -95,6 +120,7 @@ def construct(
         factory: Class or function.
         options: From the spec.
         fixed: Further arguments, given only where they are taken; no option can replace them.
+        also_known: Options that were taken out before, for the message.
 
     Raises:
         ConfigurationError: If the factory cannot be called with these, or refuses their values.
@@ -112,7 +138,7 @@ def construct(
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     unknown = [key for key in options if key in given or not (takes_any or key in by_name)]
     if unknown:
-        known = ", ".join(by_name) or "none"
+        known = ", ".join((*by_name, *also_known)) or "none"
         raise ConfigurationError(f"The {kind} {shown!r} has no option {unknown[0]!r}: it takes {known}.")
     for name, parameter in by_name.items():
         if parameter.default is parameter.empty and name not in options:
@@ -139,12 +165,19 @@ def build_named(
     Returns:
         The part and the parsed spec.
     """
+    if " | " in text:
+        raise ConfigurationError(f"The {kind} {text!r} joins several: this version takes one.")
     spec = parse_spec(kind, text)
     return build_parsed(kind, text, spec, known, **fixed), spec
 
 
 def build_parsed(
-    kind: str, text: str, spec: Spec, known: Mapping[str, tuple[Any, str | None]], **fixed: Any
+    kind: str,
+    text: str,
+    spec: Spec,
+    known: Mapping[str, tuple[Any, str | None]],
+    also_known: tuple[str, ...] = (),
+    **fixed: Any,
 ) -> Any:
     """Builds the part that a parsed spec names; `text` is what the user wrote, the rest as `build_named`."""
     if spec.name in known:
@@ -156,7 +189,7 @@ def build_parsed(
             if argument_name in options:
                 raise ConfigurationError(f"The {kind} {text!r} gives {argument_name} twice: give it once.")
             options[argument_name] = parse_value(spec.argument)
-    elif spec.argument is not None and all(part.isidentifier() for part in spec.name.split(".")):
+    elif _is_path(spec):
         factory, options = load(kind, f"{spec.name}:{spec.argument}"), dict(spec.options)
     else:
         names = ", ".join(sorted(known))
@@ -165,4 +198,4 @@ def build_parsed(
         )
     if not callable(factory):  # an object that a module holds ready
         return factory
-    return construct(kind, text, factory, options, fixed)
+    return construct(kind, text, factory, options, fixed, also_known)

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.text import Text
 
 from ceb_gym.bank.jsonl import export_records, import_records
-from ceb_gym.bank.location import bank_url
 from ceb_gym.bank.maintenance import ScopeStats
 from ceb_gym.bank.migrations import migrate
 from ceb_gym.bank.store import SqlBank
-from ceb_gym.cli import bank_tables
-from ceb_gym.cli.bank_tables import harmless, print_json
+from ceb_gym.build.parts import split_bank_url
+from ceb_gym.cli import bank_listings
+from ceb_gym.cli.bank_listings import harmless, print_json
 from ceb_gym.cli.label import add_label_arguments, label_waiting
 from ceb_gym.errors import BankError, ConfigurationError
 from ceb_gym.retrieval.views import TfidfRetriever
@@ -60,7 +60,10 @@ def _command(
         name, help=text, description=f"{text.capitalize()}."
     )
     parser.add_argument(
-        "--bank", required=True, metavar="PATH_OR_URL", help="a file, or a URL such as postgresql://..."
+        "--bank",
+        required=True,
+        metavar="PATH_OR_URL",
+        help="a file, or a URL such as postgresql://..., with ?scope=NAME if wanted",
     )
     parser.set_defaults(run=run)
     return parser
@@ -68,7 +71,9 @@ def _command(
 
 @contextmanager
 def _opened(args: argparse.Namespace, *, read_only: bool) -> Iterator[SqlBank]:
-    url = bank_url(args.bank)
+    url, scope, _ = split_bank_url(args.bank)
+    if scope is not None and getattr(args, "scope", None) is None and hasattr(args, "scope"):
+        args.scope = scope
     if url == "memory:":
         raise ConfigurationError("--bank memory: is always empty; give the path of a bank or a URL.")
     bank = SqlBank(url, read_only=read_only)
@@ -117,7 +122,7 @@ def run_stats(args: argparse.Namespace) -> int:
         return 0
     console = _console()
     console.print(Text(harmless(f"Bank {bank_facts['bank']} (id {bank_facts['bank_id']})")))
-    console.print(bank_tables.stats_table(all_stats) if all_stats else "It is empty.")
+    console.print(bank_listings.stats_listing(all_stats) if all_stats else "It is empty.")
     for line in _unfinished(all_stats, args.bank):
         console.print(Text(line), soft_wrap=True)
     return 0
@@ -170,9 +175,9 @@ def _show_newest(bank: SqlBank, args: argparse.Namespace) -> int:
         print_json({"records": list(map(asdict, newest)), "intents": list(map(asdict, intents))})
         return 0
     console = _console()
-    console.print(bank_tables.record_table("Newest records of each scope", newest))
+    console.print(bank_listings.record_listing("Newest records of each scope", newest))
     if intents:
-        console.print(bank_tables.intent_table(intents))
+        console.print(bank_listings.intent_listing(intents))
     return 0
 
 
@@ -183,15 +188,15 @@ def _show_one(bank: SqlBank, args: argparse.Namespace) -> int:
         if args.json:
             print_json(asdict(record))
         else:
-            bank_tables.print_record(console, record)
+            bank_listings.print_record(console, record)
         return 0
     trajectory = bank.episode(args.id)
     records = bank.records_of_episode(args.id)
     if args.json:
         print_json({**asdict(trajectory), "records": list(map(asdict, records))})
         return 0
-    console.print(bank_tables.episode_table(trajectory))
-    console.print(bank_tables.record_table("Its records", records))
+    console.print(bank_listings.episode_listing(trajectory))
+    console.print(bank_listings.record_listing("Its records", records))
     return 0
 
 
@@ -220,7 +225,7 @@ def run_search(args: argparse.Namespace) -> int:
         print_json({"scope": scope, **asdict(precedents)})
     else:
         title = harmless(f"Scope {scope} at revision {revision}")
-        _console().print(bank_tables.precedent_table(title, precedents))
+        _console().print(bank_listings.precedent_listing(title, precedents))
     return 0
 
 
@@ -251,7 +256,8 @@ def _add_export(commands: Subparsers[Any]) -> None:
 def run_export(args: argparse.Namespace) -> int:
     """Writes the alive records of the scopes to a file."""
     with _opened(args, read_only=True) as bank:
-        count = export_records(bank, args.out, args.scope)
+        scopes = [args.scope] if isinstance(args.scope, str) else args.scope
+        count = export_records(bank, args.out, scopes)
     print(f"{args.out}: {count:,} records.")
     return 0
 
@@ -318,7 +324,7 @@ def _add_migrate(commands: Subparsers[Any]) -> None:
 
 def run_migrate(args: argparse.Namespace) -> int:
     """Runs the missing migrations; try a copy first."""
-    names = migrate(bank_url(args.bank))
+    names = migrate(split_bank_url(args.bank)[0])
     print(f"Done: {', '.join(names)}." if names else "The bank is up to date.")
     return 0
 

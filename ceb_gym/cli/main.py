@@ -37,6 +37,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     parsed = build_parser().parse_args(arguments)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # `--critic module:Class` finds a module of the current folder
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()

@@ -112,13 +112,13 @@ def run_command(args: argparse.Namespace) -> int:
     evaluation = evaluate_rollout(
         result, labeler=labeler_name, label_rule=label_rule, resamples=args.resamples, seed=args.seed
     )
-    _print(result, evaluation, args)
-    settings = _settings(args, episodes, labeler_name)
+    settings = _settings(args, episodes, labeler_name)  # files first: whoever reads our output may be gone
     if args.report is not None:
         paths = write_report(args.report, result, evaluation, args.critic, settings)
         print("wrote " + ", ".join(str(path) for path in paths), file=sys.stderr)
     if args.json is not None:
         _write_json(args.json, result_json(evaluation, settings))
+    _print(result, evaluation, args)
     return 1 if result.interrupted else 0
 
 
@@ -146,7 +146,8 @@ def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, 
             stream=str(args.stream),
             order="shuffled" if args.shuffle else "file",
         )
-        args.scope = args.scope or stream.header.env_id
+        if args.scope is None and "scope=" not in args.bank:
+            args.scope = stream.header.env_id
         episodes = len(stream) if args.episodes is None else args.episodes
         if episodes > len(stream):
             raise ConfigurationError(f"--episodes is {episodes}, but the stream has {len(stream)}.")
@@ -228,6 +229,8 @@ def _settings(args: argparse.Namespace, episodes: int, labeler: str) -> dict[str
         "policy": args.policy,
         "retriever": args.retriever,
         "learn": args.learn,
+        "bank": args.bank,
+        "scope": args.scope,
         "episodes": episodes,
         "seed": args.seed,
         "shuffle": args.shuffle,
@@ -240,13 +243,8 @@ def _print(result: RolloutResult, evaluation: Evaluation, args: argparse.Namespa
     console = Console(file=sys.stderr if args.json == "-" else sys.stdout, width=None)
     if args.show_last and result.episodes:
         console.print(_episode_table(result))
-    executed = sum(row.executed for row in result.steps)
-    deferred = sum(row.decision == "defer" for row in result.steps)
-    state = "interrupted after" if result.interrupted else "ran"
-    console.print(
-        f"{state} {len(result.episodes)} episodes, {executed} steps executed, {deferred} deferred",
-        highlight=False,
-    )
+    if result.interrupted:
+        console.print(f"interrupted after {len(result.episodes)} episodes", highlight=False)
     for line in notes(evaluation):
         console.print(escape(line), highlight=False)
     for part, title in PARTS.items():

@@ -135,6 +135,9 @@ class NeighborsCritic:
     classes are looked up with equal k, however rare one is, so each class weighs in by its base rate:
     precedents that are equally near on both sides leave z at r.
 
+    Where more than k records of each class equal the query, both sides are equally near and z stays at r: in
+    small environments whose states recur often, a larger k tells more.
+
     Args:
         k: Precedents per class.
         prior_weight: Weight w of the base rate.
@@ -143,7 +146,7 @@ class NeighborsCritic:
 
     incremental = True
 
-    def __init__(self, k: int = 2, prior_weight: float = 0.1, power: float = 2.0) -> None:
+    def __init__(self, k: int = 20, prior_weight: float = 0.1, power: float = 2.0) -> None:
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ConfigurationError(f"k is {k!r}: give a whole number of precedents per class, at least 1.")
         self.k = k

@@ -219,7 +219,7 @@ class Lane:
 
     def finish(self, ending: Ending, info: Mapping[str, Any]) -> None:
         """Ends the episode and hands it to the learner."""
-        self._hand_over(ending, _success(info), "pending")
+        self._hand_over(ending, success_of(info), "pending")
 
     def leave(self) -> None:
         """Leaves an episode before it ended (early reset or close), as `early_reset` says."""
@@ -296,7 +296,8 @@ def _finite_or_none(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _success(info: Mapping[str, Any]) -> bool | None:
+def success_of(info: Mapping[str, Any]) -> bool | None:
+    """The environment's own verdict in the last info; None where it gives none."""
     for key in ("success", "is_success"):
         value = info.get(key)
         if value is not None:

@@ -16,6 +16,7 @@ from ceb_gym.types import Claim, StepLabel, Trajectory, TrajectoryKey, Trajector
 
 LearnMode = Literal["inline", "background", "off"]
 _MOST_NAMESAKES = 100
+_SILENT_EPISODES = 5
 
 
 def label_stored(bank: Bank, labeler: HindsightLabeler, key: TrajectoryKey) -> int | None:
@@ -104,6 +105,7 @@ class Learner:
         self._unlabelled: list[TrajectoryKey] = []
         self._renamed: dict[str, str] = {}
         self._failure: BaseException | None = None
+        self._silent_episodes = 0
         self._queue: queue.Queue[TrajectoryKey | None] = queue.Queue()
         self._worker: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -236,11 +238,24 @@ class Learner:
         if self._labeler is None:
             return
         try:
-            label_stored(self._bank, self._labeler, key)
+            if label_stored(self._bank, self._labeler, key) == 0:
+                self._note_nothing_labelled()
         except (LabelerError, BankError) as error:
             warnings.warn(
-                f"Episode {key.episode_id} is stored but not labelled: {error} "
+                f"Episode {key.episode_id} is stored but not labelled: {str(error).rstrip('.')}. "
                 "It waits for `ceb bank label`.",
                 RuntimeWarning,
                 stacklevel=2,
+            )
+
+    def _note_nothing_labelled(self) -> None:
+        """Says once that the bank stays empty, where the labeler has said nothing of several episodes."""
+        self._silent_episodes += 1
+        if self._silent_episodes == _SILENT_EPISODES and self._labeler is not None:
+            warnings.warn(
+                f"{self._labeler.name} gave no label in {_SILENT_EPISODES} episodes: the bank stays empty. "
+                "Was every action deferred? Does it fit this environment? "
+                '"success" needs info["success"] at the end, or "success?reward_above=X".',
+                RuntimeWarning,
+                stacklevel=3,
             )

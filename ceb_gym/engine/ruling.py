@@ -82,7 +82,7 @@ class Arbiter:
 
     def preview(self, assessment: Assessment) -> Assessment:
         """Adds the policy's decision, and changes nothing."""
-        decision = self._governor.policy.decide(assessment.query, assessment.verdict)
+        decision = self._governor.decide(assessment.query, assessment.verdict)
         if decision.kind not in ("execute", "defer", "modify", "terminate"):
             raise ConfigurationError(f"The policy decided {decision.kind!r}, which is no kind of decision.")
         return assessment if decision.kind == "execute" else replace(assessment, decision=decision)

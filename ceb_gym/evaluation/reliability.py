@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import io
 import os
 from collections.abc import Sequence
@@ -76,6 +77,11 @@ def reliability_bins(
         )
         for k in range(num_bins)
     ]
+
+
+def has_matplotlib() -> bool:
+    """Whether diagrams can be drawn here."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def save_reliability_diagram(

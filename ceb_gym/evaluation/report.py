@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ceb_gym.evaluation.metrics import MetricSummary, summarize
-from ceb_gym.evaluation.reliability import save_reliability_diagram
+from ceb_gym.evaluation.reliability import has_matplotlib, save_reliability_diagram
 from ceb_gym.evaluation.rollout import RolloutResult, StepRow
 
 PARTS = {"all": "All steps", "later_steps": "Steps after the first of each episode"}
@@ -26,12 +27,17 @@ class Evaluation:
             labeler's name.
         evaluated_by: Which labels the metrics use.
         n_unlabelled: Executed steps that no metric could use, since they have no label.
+        run: What the agent achieved: number of episodes, mean return, success rate (None where the
+            environment states no success), steps executed, proposals deferred.
+        first_revision: The scope's revision at the first reset: above 0, the bank was not empty.
     """
 
     summaries: Mapping[str, Mapping[str, MetricSummary]]
     bank_labels: str
     evaluated_by: str
     n_unlabelled: int
+    run: Mapping[str, float | int | None]
+    first_revision: int
 
     def to_json(self) -> dict[str, Any]:
         """Returns what `ceb run --json` writes: critic, base_rate_critic, counts_critic, bank_labels."""
@@ -44,6 +50,8 @@ class Evaluation:
             "bank_labels": self.bank_labels,
             "evaluated_by": self.evaluated_by,
             "n_unlabelled": self.n_unlabelled,
+            "run": dict(self.run),
+            "first_revision": self.first_revision,
         }
 
 
@@ -77,7 +85,21 @@ def evaluate_rollout(
         bank_labels="oracle" if own_labels or labeler == label_rule else labeler,
         evaluated_by=evaluated_by,
         n_unlabelled=sum(row.executed and row.label is None for row in result.steps),
+        run=_achieved(result),
+        first_revision=result.steps[0].bank_revision if result.steps else 0,
     )
+
+
+def _achieved(result: RolloutResult) -> dict[str, float | int | None]:
+    returns = [episode.total_reward for episode in result.episodes]
+    verdicts = [episode.success for episode in result.episodes if episode.success is not None]
+    return {
+        "n_episodes": len(result.episodes),
+        "mean_return": fmean(returns) if returns else None,
+        "success_rate": fmean(verdicts) if verdicts else None,
+        "n_executed": sum(episode.n_executed for episode in result.episodes),
+        "n_deferred": sum(not row.executed for row in result.steps),
+    }
 
 
 def _summary(name: str, rows: Sequence[StepRow], resamples: int, seed: int) -> MetricSummary:
@@ -126,25 +148,36 @@ def step_rows_json(result: RolloutResult) -> str:
 def write_report(
     folder: Path, result: RolloutResult, evaluation: Evaluation, critic_name: str, settings: Mapping[str, Any]
 ) -> list[Path]:
-    """Writes report.md, results.json, steps.jsonl and reliability.png; returns their paths."""
+    """Writes report.md, results.json, steps.jsonl and the reliability diagrams; returns their paths.
+
+    Without matplotlib there are no diagrams, and the report says so.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     steps, results = folder / "steps.jsonl", folder / "results.json"
     steps.write_text(step_rows_json(result), encoding="utf-8")
     results.write_text(result_json(evaluation, settings), encoding="utf-8")
-    written = [steps, results]
-    labelled = [row for row in result.steps if row.label is not None]
-    if any(row.confidence["critic"] is not None for row in labelled):
-        diagram = folder / "reliability.png"
-        save_reliability_diagram(
-            diagram,
-            [row.confidence["critic"] for row in labelled],
-            [bool(row.label) for row in labelled],
-            title=f"{critic_name} on {settings.get('source', 'this run')}",
-        )
-        written.append(diagram)
+    title = f"{critic_name} on {settings.get('source', 'this run')}"
+    diagrams = _write_diagrams(folder, result, title) if has_matplotlib() else []
     report = folder / "report.md"
-    report.write_text(_markdown(evaluation, critic_name, settings, len(written) == 3), encoding="utf-8")
-    return [report, *written]
+    report.write_text(_markdown(evaluation, critic_name, settings, diagrams), encoding="utf-8")
+    return [report, results, steps, *diagrams]
+
+
+def _write_diagrams(folder: Path, result: RolloutResult, title: str) -> list[Path]:
+    """One diagram for all steps and one for those after the first, where any of them is scored."""
+    written = []
+    for part, suffix, first_index in (("all steps", "", 0), ("steps after the first", "_later_steps", 1)):
+        rows = [row for row in result.steps if row.label is not None and row.step_index >= first_index]
+        if any(row.confidence["critic"] is not None for row in rows):
+            path = folder / f"reliability{suffix}.png"
+            save_reliability_diagram(
+                path,
+                [row.confidence["critic"] for row in rows],
+                [bool(row.label) for row in rows],
+                title=f"{title}, {part}",
+            )
+            written.append(path)
+    return written
 
 
 def result_json(evaluation: Evaluation, settings: Mapping[str, Any]) -> str:
@@ -153,7 +186,7 @@ def result_json(evaluation: Evaluation, settings: Mapping[str, Any]) -> str:
 
 
 def _markdown(
-    evaluation: Evaluation, critic_name: str, settings: Mapping[str, Any], has_diagram: bool
+    evaluation: Evaluation, critic_name: str, settings: Mapping[str, Any], diagrams: Sequence[Path]
 ) -> str:
     header = ("estimator", *COLUMNS)
     tables: list[str] = []
@@ -164,14 +197,16 @@ def _markdown(
     lines = [
         f"# Confidence of {critic_name} on {settings.get('source', 'this run')}",
         "",
-        *notes(evaluation),
-        "",
+        *(f"{line}\n" for line in notes(evaluation)),
         *tables,
         "Intervals: 95 %, from resampling episodes. Skill: 1 - Brier / Brier of the positive rate.",
         "",
     ]
-    if has_diagram:
-        lines += [f"![Reliability diagram of {critic_name}](reliability.png)", ""]
+    lines += [f"![Reliability diagram of {critic_name}]({path.name})\n" for path in diagrams]
+    if not diagrams:
+        lines += [
+            "No reliability diagram: it needs scored, labelled steps and `pip install 'ceb-gym[plots]'`.\n"
+        ]
     lines += ["## Settings", ""]
     lines += [f"- {name}: `{value}`" for name, value in settings.items()]
     return "\n".join(lines) + "\n"
@@ -179,12 +214,28 @@ def _markdown(
 
 def notes(evaluation: Evaluation) -> list[str]:
     """What a reader must know before the numbers."""
-    lines = [f"bank_labels: {evaluation.bank_labels}; evaluated by: {evaluation.evaluated_by}."]
+    run = evaluation.run
+    achieved = f"{run['n_episodes']} episodes, {run['n_executed']} steps executed, {run['n_deferred']} not"
+    if run["mean_return"] is not None:
+        achieved += f"; mean return {run['mean_return']:.3f}"
+    if run["success_rate"] is not None:
+        achieved += f", success rate {run['success_rate']:.3f}"
+    lines = [
+        f"{achieved}.",
+        f"bank_labels: {evaluation.bank_labels}; evaluated by: {evaluation.evaluated_by}.",
+    ]
     if evaluation.bank_labels == "oracle":
         lines.append(
             "The bank learned from the same rule that it is evaluated by, so this is an upper bound and not "
             "the method of the paper, which learns from hindsight votes."
         )
+    if evaluation.first_revision:
+        lines.append(
+            f"The bank was at revision {evaluation.first_revision} before the first episode: if it has seen "
+            "these episodes before, it knows the answers."
+        )
     if evaluation.n_unlabelled:
         lines.append(f"{evaluation.n_unlabelled} executed steps have no label and are left out.")
+    if run["n_deferred"]:
+        lines.append("Only executed steps can be labelled, so the metrics do not cover what was deferred.")
     return lines

@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from ceb_gym.agents.basic import Agent, FunctionAgent
 from ceb_gym.engine.judging import Judge
+from ceb_gym.engine.lane import success_of
 from ceb_gym.errors import ConfigurationError, UsageError
 from ceb_gym.protocols import Critic
 from ceb_gym.retrieval.simple import RecentRetriever
@@ -46,7 +47,12 @@ class StepRow:
 
 @dataclass(slots=True)
 class EpisodeRow:
-    """One episode: sum of rewards, number of executed steps and deferrals, how it ended."""
+    """One episode: sum of rewards, number of executed steps and deferrals, how it ended.
+
+    Attributes:
+        success: The environment's own verdict, from `info["success"]` or `info["is_success"]` at the end;
+            None where it gives none.
+    """
 
     episode: int
     episode_id: str
@@ -54,6 +60,7 @@ class EpisodeRow:
     n_executed: int
     n_deferrals: int
     terminated: bool
+    success: bool | None = None
 
 
 @dataclass(slots=True)
@@ -166,6 +173,7 @@ def _run_episode(
         episode.n_executed += row.executed
         episode.n_deferrals = info["ceb"]["deferrals"]
     episode.terminated = bool(terminated)
+    episode.success = success_of(info)
     return rows, episode
 
 

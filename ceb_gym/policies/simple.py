@@ -181,23 +181,35 @@ class PolicyChain:
 
 
 class Governor:
-    """A policy with the two switches that every policy has.
+    """A policy with the switches that every policy has.
 
     Args:
         policy: Decides.
         explore: Probability with which a deferral is executed anyway, so that a wrong low score can be
             corrected: deferred steps are never labelled.
         enforce: False records each decision and applies none.
+        min_revision: Nothing is deferred while the scope's pinned revision is below this: a bank of one
+            failed episode says little, and what is deferred cannot correct it.
     """
 
-    def __init__(self, policy: Policy, explore: float = 0.0, enforce: bool = True) -> None:
+    def __init__(
+        self, policy: Policy, explore: float = 0.0, enforce: bool = True, min_revision: int = 0
+    ) -> None:
         self.policy = policy
         self.explore = _require_share("explore", explore)
         if not isinstance(enforce, bool):
             raise ConfigurationError(f"enforce is {enforce!r}: give true or false.")
+        if isinstance(min_revision, bool) or not isinstance(min_revision, int) or min_revision < 0:
+            raise ConfigurationError(f"min_revision is {min_revision!r}: give a whole number from 0.")
         self.enforce = enforce
+        self.min_revision = min_revision
 
     @property
     def blocking(self) -> bool:
         """Whether an action can be kept from the environment."""
         return self.policy.blocking and self.enforce
+
+    def decide(self, query: Query, verdict: Verdict) -> Decision:
+        """Returns the policy's decision, or "execute" while the bank is young; changes nothing."""
+        decision = self.policy.decide(query, verdict)
+        return EXECUTE if query.revision < self.min_revision else decision

@@ -270,8 +270,8 @@ def test_an_object_that_a_module_holds_ready_is_taken(foreign: str) -> None:
         ("Parted?foo=1", "it takes option, other"),
         ("Picky", "needs number"),
         ("Picky?number=7", "7 is not to my taste"),
-        ("number", "lacks `name`, `k` or `judge`"),
-        ("Asks", "lacks `name`, `k` or `judge`"),
+        ("number", "lacks `name`, `k`, `judge`"),
+        ("Asks", "lacks `name`, `k`, `judge`"),
     ],
 )
 def test_a_part_of_a_module_that_cannot_be_built_says_why(foreign: str, text: str, said: str) -> None:

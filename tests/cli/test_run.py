@@ -88,7 +88,13 @@ def test_same_seed_gives_the_same_bytes(source: str, stream: Path, tmp_path: Pat
         folder = tmp_path / attempt
         assert main(["run", *arguments, "--seed", "3", "--resamples", "40", "--report", str(folder)]) == 0
         files.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
-    assert list(files[0]) == ["reliability.png", "report.md", "results.json", "steps.jsonl"]
+    assert list(files[0]) == [
+        "reliability.png",
+        "reliability_later_steps.png",
+        "report.md",
+        "results.json",
+        "steps.jsonl",
+    ]
     assert files[0] == files[1]
 
 
@@ -129,7 +135,9 @@ def test_a_bank_file_grows_from_run_to_run(stream: Path, tmp_path: Path) -> None
 
 def test_deferred_steps_of_a_replay_stay_unlabelled(stream: Path, tmp_path: Path) -> None:
     arguments = ["--stream", str(stream), "--critic", "constant:0.2", "--policy", "defer_below:0.5"]
-    result = result_of([*arguments, "--resamples", "0"], tmp_path / "r.json")
+    with pytest.warns(RuntimeWarning, match="gave no label in 5 episodes.*Was every action deferred"):
+        result = result_of([*arguments, "--resamples", "0"], tmp_path / "r.json")
+    assert result["run"]["n_executed"] == 0 and result["run"]["n_deferred"] == 24
     assert result["critic"]["all"]["n_steps"] == 0 and result["critic"]["all"]["auc"] is None
 
 
@@ -241,3 +249,57 @@ def test_agents_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_metric_of_the_summary_is_in_the_json() -> None:
     assert MetricSummary.of_no_steps().to_json().keys() >= METRICS
+
+
+def test_a_bank_that_has_seen_the_stream_is_pointed_out(
+    stream: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--stream", str(stream), "--bank", str(tmp_path / "b.db"), "--resamples", "0"]
+    assert result_of(arguments, tmp_path / "first.json")["first_revision"] == 0
+    assert "knows the answers" not in capsys.readouterr().out
+    assert result_of(arguments, tmp_path / "second.json")["first_revision"] == 12
+    assert "The bank was at revision 12 before the first episode" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_scope_may_be_given_with_the_bank(stream: Path, tmp_path: Path) -> None:
+    bank = f"{tmp_path}/b.db?scope=mine"
+    assert main(["run", "--stream", str(stream), "--bank", bank, "--resamples", "0"]) == 0
+    for command in (["stats"], ["search", "do"], ["export", "--out", str(tmp_path / "o.jsonl")]):
+        assert main(["bank", *command, "--bank", bank]) == 0
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 31
+
+
+def test_what_the_agent_achieved_is_reported(tmp_path: Path) -> None:
+    arguments = [*LIVE, "--labeler", "success?reward_above=0", "--episodes", "20", "--resamples", "0"]
+    run = result_of(arguments, tmp_path / "r.json")["run"]
+    assert run["n_episodes"] == 20 and 0 < run["mean_return"] < 1 and run["success_rate"] is None
+
+
+def test_json_is_whole_when_the_reader_of_the_table_has_gone(stream: Path, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    command = f"{sys.executable} -m ceb_gym.cli.main run --stream {stream} --resamples 0 --json {path} | true"
+    subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=True)
+    assert json.loads(path.read_text())["critic"]["all"]["n_steps"] == 30
+
+
+def test_modules_of_the_current_folder_are_found(
+    tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_critics.py").write_text("from ceb_gym.critics.simple import ConstantCritic as Mine\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    arguments = ["--stream", str(stream), "--critic", "my_critics:Mine?confidence=0.25", "--resamples", "0"]
+    assert result_of(arguments, tmp_path / "r.json")["critic"]["all"]["auc"] == 0.5
+
+
+def test_a_report_without_matplotlib_says_what_is_missing(
+    stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ceb_gym.evaluation.report.has_matplotlib", lambda: False)
+    assert main(["run", "--stream", str(stream), "--resamples", "0", "--report", str(tmp_path / "r")]) == 0
+    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
+        "report.md",
+        "results.json",
+        "steps.jsonl",
+    ]
+    assert "pip install 'ceb-gym[plots]'" in (tmp_path / "r" / "report.md").read_text()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -211,9 +212,25 @@ def test_a_built_governor_and_a_policy_object_are_taken_as_they_are() -> None:
         ("defer_below:0.3 | ", "has no name"),
         ("always", "choose one of defer_below, defer_lowest, never, review_budget"),
         (NeverDefer, "is a class"),
-        (42, "lacks a method"),
+        (42, "lacks `blocking`, `begin_episode`, `decide`, `observe`"),
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_with_the_reason(text: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         make_policy(copy.copy(text))
+
+
+def test_nothing_is_deferred_while_the_bank_is_young() -> None:
+    governor = make_policy("defer_below:0.5?min_revision=3")
+    kinds = [governor.decide(replace(QUERY, revision=r), Verdict(0.1)).kind for r in (0, 2, 3, 9)]
+    assert kinds == ["execute", "execute", "defer", "defer"]
+
+
+def test_a_misspelt_policy_offers_the_valid_names() -> None:
+    with pytest.raises(ConfigurationError, match="choose one of defer_below, defer_lowest, never"):
+        make_policy("defer_bellow:0.3")
+
+
+def test_an_unknown_switch_names_the_valid_ones() -> None:
+    with pytest.raises(ConfigurationError, match="it takes threshold, explore, enforce, min_revision"):
+        make_policy("defer_below:0.3?exlore=0.1")
