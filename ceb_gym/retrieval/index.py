@@ -22,9 +22,9 @@ from ceb_gym.retrieval.segment import (
     merge_segments,
 )
 
-MERGE_RATIO = 4
+MERGE_RATIO = 8
 """A segment is at least this many times as large as all newer ones together, or they are merged."""
-SMALL_SEGMENT = 256
+SMALL_SEGMENT = 512
 """Segments of together no more documents than this are merged whatever their ratio."""
 MAX_DEAD_SHARE = 0.25
 """A segment with a larger share of dead documents is rewritten without them."""

@@ -39,6 +39,7 @@ KEYS = st.lists(st.sampled_from(WORDS), max_size=7).map(" ".join) | st.text(max_
 SCOPES = ("own", "other")
 TINY = {
     (index, "SMALL_SEGMENT"): 2,
+    (index, "MERGE_RATIO"): 2,
     (index, "MAX_DRIFT"): 0.2,
     (lineage, "RECORDS_AT_ONCE"): 3,
     (lineage, "KEPT_STATES"): 3,
@@ -232,6 +233,7 @@ def test_norms_of_an_earlier_state_hide_no_record_that_has_become_the_best():
     vocabulary = Vocabulary()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index, "SMALL_SEGMENT", 2)
+        patch.setattr(index, "MERGE_RATIO", 2)
         patch.setattr(index, "MAX_DRIFT", 0.5)
         state = state_of(keys, 1, vocabulary)
         assert best_keys(state, vocabulary, keys) == refit_best(keys) == ["wanted frequent"]
