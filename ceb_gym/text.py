@@ -38,3 +38,11 @@ def number_text(value: float) -> str:
 def retrieval_key(task: str, state: str, action: str) -> str:
     """The composite key that precedents are compared by (arXiv 2607.12397)."""
     return f"task: {task} || state: {state} || action: {action}"
+
+
+def harmless(text: str) -> str:
+    """Returns the text with control characters spelled out: agents' text could steer a terminal."""
+    return "".join(
+        char if char in "\n\t" or not (ord(char) < 32 or 127 <= ord(char) < 160) else f"\\x{ord(char):02x}"
+        for char in text
+    )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, SupportsFloat, TypeVar
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
 
@@ -162,6 +164,7 @@ class ConfidenceWrapper(
 
     def _open_engine(self) -> Engine:
         self._engine = open_engine(self._config)
+        self._give_back = weakref.finalize(self, close_engine, self._engine)
         return self._engine
 
     @property
@@ -198,10 +201,12 @@ class ConfidenceWrapper(
         """Resets the environment and pins what the bank holds for the new episode."""
         self._lane.leave()
         observation, info = self.env.reset(seed=seed, options=options)
+        if not isinstance(info, Mapping):
+            raise UsageError(f"The environment's `reset` returned the info {info!r:.100}, which is no dict.")
         kept = self._keep(observation)
         if self._on_defer == "append_reason" and self._arbiter.blocking:
             self._check_text(observation)
-        self._lane.begin(kept, info, options or {})
+        self._lane.begin(kept, self._keep_info(info), options or {})
         self._arbiter.begin_episode(seed)
         self._assessed.clear()
         self._ended = False
@@ -246,18 +251,23 @@ class ConfidenceWrapper(
         self._lane.journal(ruling.assessment, ruling.proposed)
         try:
             observation, reward, terminated, truncated, info = self.env.step(ruling.action)
+            paid = as_number(reward)
+            if not isinstance(info, Mapping):
+                raise UsageError(
+                    f"The environment's `step` returned the info {info!r:.100}, which is no dict."
+                )
         except BaseException as error:
             self._ended = True
             self._lane.append_failed(ruling.assessment, ruling.proposed, error)
             raise
-        self._saw_negative_reward = self._saw_negative_reward or float(reward) < 0
+        self._saw_negative_reward = self._saw_negative_reward or paid < 0
         self._lane.append_executed(
             ruling.assessment,
             proposed=ruling.proposed,
             propensity=ruling.propensity,
             observation=self._keep(observation),
-            reward=float(reward),
-            info=info,
+            reward=paid,
+            info=self._keep_info(info),
         )
         block = self._block(ruling)
         if terminated or truncated:
@@ -298,8 +308,13 @@ class ConfidenceWrapper(
         }
 
     def _keep(self, observation: Any) -> Any:
-        """What a deferral would repeat: a copy, since agents and environments may write into theirs."""
-        return copy.deepcopy(observation) if self._arbiter.blocking else observation
+        """A copy for the next state and a deferral: agents and environments may write into their own."""
+        if isinstance(observation, str | int | float | None):
+            return observation
+        return observation.copy() if type(observation) is np.ndarray else copy.deepcopy(observation)
+
+    def _keep_info(self, info: Any) -> Any:
+        return copy.deepcopy(dict(info)) if self._arbiter.blocking else info
 
     def _find_assessed(self, action: ActType) -> Assessment | None:
         for assessed, assessment in self._assessed:
@@ -336,6 +351,7 @@ class ConfidenceWrapper(
             self._lane.detach()
             engine, self._engine = self._engine, None
             if engine is not None:
+                self._give_back.detach()
                 close_engine(engine)
         finally:
             super().close()
@@ -344,6 +360,19 @@ class ConfidenceWrapper(
 def env_id_of(env: gym.Env[Any, Any]) -> str:
     """The environment's registered id, or the name of its class where it has none."""
     return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+
+
+def as_number(reward: Any) -> float:
+    """The reward as a float. Raises UsageError where it is none."""
+    if type(reward) is float:
+        return reward
+    try:
+        values = np.asarray(reward, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        values = np.empty(0)
+    if values.size != 1 or reward is None:
+        raise UsageError(f"The environment returned the reward {reward!r:.100}, which is no number.")
+    return float(values.item())
 
 
 def _with_reason(observation: str, reason: str) -> str:

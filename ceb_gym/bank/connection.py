@@ -92,6 +92,7 @@ class Database:
     def _reset(self) -> None:
         self._process_id = os.getpid()
         self._engine: Engine | None = None
+        self._file_id: tuple[int, int] | None = None  # device and inode of the file that is open
         self._variants: dict[str, Engine] = {}  # of the engine, one for each kind of transaction
         self._gate = threading.Condition()
         self._running = 0
@@ -130,6 +131,7 @@ class Database:
             )
         self._check_process()
         with self._write_lock, self._transaction("durable" if durable else "fast") as connection:
+            self._check_file()
             yield connection
 
     @contextmanager
@@ -142,12 +144,28 @@ class Database:
                 if kind == "fast" and not self.is_sqlite:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
                 yield connection
-        except (SQLAlchemyError, sqlite3.Error) as error:
+        except (SQLAlchemyError, sqlite3.Error, UnicodeError) as error:
             raise explained(error, self.location.shown) from error
         finally:
             with self._gate:
                 self._running -= 1
                 self._gate.notify_all()
+
+    def _check_file(self) -> None:
+        """Refuses to write where the open file is no longer the one at its path: that would damage both."""
+        path = self.location.path
+        if path is None or self._file_id is None:
+            return
+        try:
+            status = path.stat()
+        except OSError:
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != self._file_id:
+            what = "deleted" if status is None else "replaced by another file"
+            raise BankError(
+                f"Bank {self.location.shown} was {what} while it was open; nothing was written. Put the file "
+                "back, or close and open the bank again."
+            )
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones, but a bank in memory is gone."""
@@ -161,7 +179,7 @@ class Database:
     def _dispose(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
-            self._engine, self._variants = None, {}
+            self._engine, self._variants, self._file_id = None, {}, None
 
     def _check_process(self) -> None:
         if self._process_id == os.getpid():
@@ -262,6 +280,9 @@ class Database:
         )
         try:
             connection.execute("PRAGMA foreign_keys=ON")
+            if path is not None and self._file_id is None:
+                status = path.stat()
+                self._file_id = (status.st_dev, status.st_ino)
             if path is not None and not self.read_only and path.stat().st_size:
                 _use_wal(connection)
         except BaseException:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
+from ceb_gym.bank.rows import MAX_NAME_CHARS
 from ceb_gym.build.parts import split_bank_url
-from ceb_gym.build.specs import OBJECT
+from ceb_gym.build.specs import OBJECT, check_members
 from ceb_gym.engine.lane import LaneSettings
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.protocols import Bank
@@ -31,7 +33,15 @@ def _plain(value: Any) -> Any:
 
 
 def check_single(env: Any) -> None:
-    """Raises ConfigurationError for a vector environment."""
+    """Raises ConfigurationError for a vector environment, and for one that is wrapped already."""
+    layer = env
+    while layer is not None:
+        if hasattr(type(layer), "assess_many"):
+            raise ConfigurationError(
+                "This environment has a ConfidenceWrapper already, and a second one would take for executed "
+                'what the first defers: use one, and join policies as "a | b".'
+            )
+        layer = vars(layer).get("env") if hasattr(layer, "__dict__") else None
     if hasattr(env, "single_action_space"):
         raise ConfigurationError(
             "ConfidenceWrapper wraps one environment, and this is a vector environment: wrap its lanes, as "
@@ -43,7 +53,10 @@ def bank_and_scopes(
     bank: str | Bank, env_id: str, fields: Mapping[str, str] | None
 ) -> tuple[str | Bank, tuple[str, ...]]:
     """Returns where the bank is (or the open bank), the own scope, and the further scopes to read."""
+    if isinstance(bank, os.PathLike):
+        bank = os.fspath(bank)
     if not isinstance(bank, str):
+        check_members("bank", bank, Bank)
         return bank, (fill_scope("{env_id}", env_id, fields),)
     url, template, read_scopes = split_bank_url(bank)
     own = fill_scope(template or "{env_id}", env_id, fields)
@@ -75,6 +88,11 @@ def fill_scope(template: str, env_id: str, fields: Mapping[str, str] | None) -> 
         ) from error
     if not scope:
         raise ConfigurationError(f"The scope template {template!r} gives an empty scope with {fields!r}.")
+    if clean_text(scope) != scope or len(scope) > MAX_NAME_CHARS:
+        raise ConfigurationError(
+            f"The scope {scope!r:.60} cannot be stored: it has {len(scope)} characters, of at most "
+            f"{MAX_NAME_CHARS}, or holds NUL or a lone surrogate. Name another by bank='FILE?scope=NAME'."
+        )
     return scope
 
 
@@ -122,6 +140,9 @@ def _check_numbers(arguments: Mapping[str, Any]) -> None:
         value = arguments[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ConfigurationError(f"{name} is {value!r}: give a whole number of at least {least}.")
+    seed = arguments["seed"]
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        raise ConfigurationError(f"seed is {seed!r}: give a whole number from 0, or None.")
     timeout_s = arguments["review_timeout_s"]
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
         raise ConfigurationError(f"review_timeout_s is {timeout_s!r}: give a number of seconds above 0.")

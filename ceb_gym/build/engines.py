@@ -17,7 +17,7 @@ from ceb_gym.errors import ConfigurationError
 from ceb_gym.protocols import Bank
 
 _lock = threading.Lock()
-_shared: dict[tuple[Any, ...], list[Any]] = {}  # key -> [engine, number of users]
+_shared: dict[tuple[Any, ...], list[Any]] = {}  # key -> [engine, number of users, configuration]
 if hasattr(os, "register_at_fork"):
     # another thread may hold the lock at the moment of the fork; the child must not wait for it for ever
     os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock(), _shared={}))
@@ -138,7 +138,8 @@ def open_engine(config: EngineConfig) -> Engine:
     with _lock:
         entry = _shared.get(key)
         if entry is None:
-            entry = _shared[key] = [_build(config), 0]
+            # the configuration is kept, so that no other object can get the identity of one in the key
+            entry = _shared[key] = [_build(config), 0, config]
         entry[1] += 1
         engine: Engine = entry[0]
         return engine
@@ -146,6 +147,8 @@ def open_engine(config: EngineConfig) -> Engine:
 
 def close_engine(engine: Engine) -> None:
     """Gives an engine back; the last user closes it. Always waits for this engine's pending labels."""
+    if engine.pid != os.getpid():
+        return  # the parent's
     with _lock:
         key = next((key for key, entry in _shared.items() if entry[0] is engine), None)
         if key is None:

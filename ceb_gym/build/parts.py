@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -174,6 +175,8 @@ def split_bank_url(bank: str) -> tuple[str, str | None, tuple[str, ...]]:
     read_scopes = tuple(dict.fromkeys(name for name in pairs.pop("read_scopes", "").split(",") if name))
     if not url.startswith("memory:") and "://" not in url:
         url = f"sqlite:///{url}"
+    if url.startswith("sqlite:///"):  # absolute at once: the current folder may change before it is opened
+        url = f"sqlite:///{os.path.abspath(url.removeprefix('sqlite:///'))}"
     if pairs and not url.startswith("postgresql"):
         raise ConfigurationError(
             f"The bank {bank!r} has an unknown parameter {next(iter(pairs))!r}: "

@@ -147,8 +147,10 @@ def construct(
         return factory(**options, **given)
     except CebError:
         raise
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"The {kind} {shown!r} cannot be built: {error}") from error
+    except (Exception, SystemExit) as error:  # foreign code
+        raise ConfigurationError(
+            f"The {kind} {shown!r} cannot be built: {type(error).__name__}: {error}"
+        ) from error
 
 
 def build_named(

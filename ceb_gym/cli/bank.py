@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import math
 import shlex
 import time
@@ -19,12 +20,14 @@ from ceb_gym.bank.jsonl import export_records, import_records
 from ceb_gym.bank.maintenance import ScopeStats
 from ceb_gym.bank.migrations import migrate
 from ceb_gym.bank.store import SqlBank
-from ceb_gym.build.parts import split_bank_url
+from ceb_gym.build.parts import snapshot_path, split_bank_url
 from ceb_gym.cli import bank_listings
-from ceb_gym.cli.bank_listings import harmless, print_json
+from ceb_gym.cli.bank_listings import print_json
 from ceb_gym.cli.label import add_label_arguments, label_waiting
+from ceb_gym.cli.targets import bank_file, check_target
 from ceb_gym.errors import BankError, ConfigurationError
 from ceb_gym.retrieval.views import TfidfRetriever
+from ceb_gym.text import harmless
 from ceb_gym.types import Pin, Query
 
 _SECONDS_A_DAY = 86_400.0
@@ -70,12 +73,15 @@ def _command(
 
 
 @contextmanager
-def _opened(args: argparse.Namespace, *, read_only: bool) -> Iterator[SqlBank]:
+def _opened(args: argparse.Namespace, *, read_only: bool, may_create: bool = False) -> Iterator[SqlBank]:
     url, scope, _ = split_bank_url(args.bank)
     if scope is not None and getattr(args, "scope", None) is None and hasattr(args, "scope"):
         args.scope = scope
     if url == "memory:":
         raise ConfigurationError("--bank memory: is always empty; give the path of a bank or a URL.")
+    path = bank_file(url)
+    if path is not None and not path.exists() and not may_create:
+        raise BankError(f"Bank {path} does not exist: check the path.")
     bank = SqlBank(url, read_only=read_only)
     try:
         yield bank
@@ -255,6 +261,7 @@ def _add_export(commands: Subparsers[Any]) -> None:
 
 def run_export(args: argparse.Namespace) -> int:
     """Writes the alive records of the scopes to a file."""
+    check_target(args.out, bank_file(split_bank_url(args.bank)[0]))
     with _opened(args, read_only=True) as bank:
         scopes = [args.scope] if isinstance(args.scope, str) else args.scope
         count = export_records(bank, args.out, scopes)
@@ -272,7 +279,7 @@ def _add_import(commands: Subparsers[Any]) -> None:
 
 def run_import(args: argparse.Namespace) -> int:
     """Adds the records of a file: all, or none on an error."""
-    with _opened(args, read_only=False) as bank:
+    with _opened(args, read_only=False, may_create=True) as bank:
         counts = import_records(bank, args.file, args.scope)
     scopes = harmless(", ".join(counts.scopes)) or "none"
     print(f"{counts.added:,} records added, {counts.known:,} were there already (scopes: {scopes}).")
@@ -311,11 +318,20 @@ def run_prune(args: argparse.Namespace) -> int:
             print(f"{bank.prune(scope, keep=args.keep, before=before):,} records removed.")
         if args.purge:
             print(f"{bank.purge(scope):,} removed records deleted for good.")
+            _forget_snapshots(args.bank)
         if args.end_open:
             print(f"{bank.end_open(scope):,} open segments are held now.")
         if args.forget_intents:
             print(f"{bank.forget_intents():,} intents forgotten.")
     return 0
+
+
+def _forget_snapshots(bank: str) -> None:
+    """Deletes index snapshots, which hold words of purged records; the next start builds the index anew."""
+    base = snapshot_path(split_bank_url(bank)[0])
+    if base is not None:
+        for snapshot in base.parent.glob(f"{glob.escape(base.name)}.*.npz"):
+            snapshot.unlink(missing_ok=True)
 
 
 def _add_migrate(commands: Subparsers[Any]) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from ceb_gym.bank.maintenance import Intent, ScopeStats
-from ceb_gym.text import shorten
+from ceb_gym.text import harmless, shorten
 from ceb_gym.types import Precedents, Record, Trajectory
 
 _CELL_CHARS = 200
@@ -21,14 +21,6 @@ _CELL_CHARS = 200
 def print_json(content: Any) -> None:
     """Prints one line of JSON, in ASCII because stored text may hold terminal commands."""
     print(json.dumps(content))
-
-
-def harmless(text: str) -> str:
-    """Returns the text with control characters spelled out: agents' text could steer a terminal."""
-    return "".join(
-        char if char in "\n\t" or not (ord(char) < 32 or 127 <= ord(char) < 160) else f"\\x{ord(char):02x}"
-        for char in text
-    )
 
 
 def cell(text: str | None) -> Text:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from ceb_gym.errors import ConfigurationError
+from ceb_gym.cli.targets import check_target
 from ceb_gym.streams import write_stream
 from ceb_gym.streams.intercode import ImportedRuns, import_intercode_logs
 
@@ -28,8 +28,7 @@ def add_import_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run_intercode_import(args: argparse.Namespace) -> int:
     """Imports InterCode logs and prints what was found; returns the exit code."""
-    if args.out.is_dir():
-        raise ConfigurationError(f"--out {args.out}: is a folder; give the path of the file to write.")
+    check_target(args.out, *args.paths)
     runs = import_intercode_logs(args.paths, first_baseline=args.first_baseline)
     write_stream(args.out, runs.header, runs.episodes)
     print(_summary(args.out, runs))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 
@@ -13,6 +15,7 @@ from ceb_gym.cli.bank import add_bank_parser
 from ceb_gym.cli.import_streams import add_import_parser
 from ceb_gym.cli.run import add_run_parser
 from ceb_gym.errors import CebError, ConfigurationError
+from ceb_gym.text import harmless
 
 COMMAND_GROUP = "ceb_gym.commands"
 
@@ -36,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    _prepare_output()
     parsed = build_parser().parse_args(arguments)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # `--critic module:Class` finds a module of the current folder
@@ -44,15 +48,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except CebError as error:
-        print(f"ceb: {error}", file=sys.stderr)
+        _say(str(error))
         return 2 if isinstance(error, ConfigurationError) else 1
     except KeyboardInterrupt:
-        print("ceb: interrupted", file=sys.stderr)
+        _say("interrupted")
         return 1
     except BrokenPipeError:
         # the reader of our output (such as `head`) has gone; nothing more can be said to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except SystemExit as error:  # from an agent, critic or environment: only argparse above may end us
+        _say(f"the run was ended from inside by SystemExit({error.code!r})")
+        return 1
+    except Exception as error:  # an agent, critic or environment failed, or the output could not be written
+        _say(f"the run failed: {type(error).__name__}: {error} (CEB_TRACEBACK=1 shows where)")
+        if os.environ.get("CEB_TRACEBACK"):
+            traceback.print_exc()
+        return 1
+
+
+def _prepare_output() -> None:
+    """Lets any text be printed on any terminal, and nothing fail where standard output is closed."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # open as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _say(message: str) -> None:
+    print(f"ceb: {harmless(message)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

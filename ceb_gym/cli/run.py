@@ -19,13 +19,15 @@ from rich.table import Column, Table
 
 from ceb_gym import __version__
 from ceb_gym.agents.basic import PlannerAgent, RandomAgent, RecordedAgent
-from ceb_gym.build.parts import make_labeler
+from ceb_gym.build.parts import LABELERS, make_labeler, split_bank_url
 from ceb_gym.build.specs import build_named, load, parse_spec, parse_value
+from ceb_gym.cli.targets import bank_file, check_target
 from ceb_gym.critics.simple import BaseRateCritic, CountsCritic
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.evaluation.report import (
     COLUMNS,
     PARTS,
+    REPORT_FILES,
     Evaluation,
     evaluate_rollout,
     notes,
@@ -36,6 +38,7 @@ from ceb_gym.evaluation.report import (
 from ceb_gym.evaluation.rollout import EpisodeRow, RolloutResult, rollout
 from ceb_gym.protocols import Critic
 from ceb_gym.streams import read_stream
+from ceb_gym.text import harmless
 from ceb_gym.wrapper import ConfidenceWrapper
 
 AGENTS: Mapping[str, tuple[Any, str | None]] = {
@@ -71,7 +74,12 @@ def add_run_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--retriever", default="tfidf", help="tfidf (default), random or recent")
     parser.add_argument("--bank", default="memory:", help="path or URL; default: in memory, gone afterwards")
     parser.add_argument("--scope", help="default: the environment's id")
-    parser.add_argument("--learn", default="inline", choices=["inline", "background", "off"])
+    parser.add_argument(
+        "--learn",
+        default="inline",
+        choices=["inline", "background", "off"],
+        help="background: results may differ from run to run",
+    )
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--shuffle", action="store_true", help="play the stream in a random order by seed")
     parser.add_argument("--resamples", type=int, default=1_000, help="for the intervals; 0 for none")
@@ -83,11 +91,12 @@ def add_run_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run_command(args: argparse.Namespace) -> int:
     """Runs the agent, prints the table and writes what was asked for; returns the exit code."""
-    if args.resamples < 0:
-        raise ConfigurationError(f"--resamples is {args.resamples}: give a whole number from 0.")
+    for name in ("resamples", "seed"):
+        if getattr(args, name) < 0:
+            raise ConfigurationError(f"--{name} is {getattr(args, name)}: give a whole number from 0.")
     _check_targets(args)
     env, label_rule, episodes = _make_env(args)
-    labeler_spec = args.labeler or (label_rule if args.stream else None)
+    labeler_spec = args.labeler or _own_rule(label_rule)
     if args.learn != "off" and labeler_spec is None:
         raise ConfigurationError(
             "Which labeler is right is never guessed: pass --labeler return:0.99 (Gymnasium rewards), "
@@ -122,17 +131,30 @@ def run_command(args: argparse.Namespace) -> int:
     return 1 if result.interrupted else 0
 
 
-def _check_targets(args: argparse.Namespace) -> None:
-    """Fails before the run, not after it, where its results could not be written."""
-    try:
-        if args.report is not None:
-            args.report.mkdir(parents=True, exist_ok=True)
-        if args.json not in (None, "-"):
-            Path(args.json).touch()
-    except OSError as error:
+def _own_rule(label_rule: str | None) -> str | None:
+    """A stream's label rule as labeler: only a rule of ours, since a file must not name code to run."""
+    if label_rule is not None and parse_spec("labeler", label_rule).name not in LABELERS:
         raise ConfigurationError(
-            f"Results cannot be written to {error.filename}: {error.strerror}"
-        ) from error
+            f"The stream's labels follow the rule {label_rule!r}, which is none of "
+            f"{', '.join(sorted(LABELERS))}: name the bank's own --labeler."
+        )
+    return label_rule
+
+
+def _check_targets(args: argparse.Namespace) -> None:
+    """Fails before the run, not after it, where its results could not be written or would destroy inputs."""
+    inputs = [args.stream, bank_file(split_bank_url(args.bank)[0])]
+    if args.json not in (None, "-"):
+        check_target(args.json, *inputs)
+    if args.report is not None:
+        try:
+            args.report.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"--report {args.report} cannot be written: {error.strerror}."
+            ) from error
+        for name in REPORT_FILES:
+            check_target(args.report / name, *inputs)
 
 
 def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, int]:
@@ -147,7 +169,7 @@ def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, 
             order="shuffled" if args.shuffle else "file",
         )
         if args.scope is None and "scope=" not in args.bank:
-            args.scope = stream.header.env_id
+            args.scope = stream.header.env_id.replace("{", "{{").replace("}", "}}")  # a name, no template
         episodes = len(stream) if args.episodes is None else args.episodes
         if episodes > len(stream):
             raise ConfigurationError(f"--episodes is {episodes}, but the stream has {len(stream)}.")
@@ -156,8 +178,10 @@ def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, 
         raise ConfigurationError("--shuffle goes with --stream.")
     try:
         env = gym.make(args.env, **dict(_env_arg(text) for text in args.env_arg))
-    except (gym.error.Error, TypeError, ModuleNotFoundError) as error:
-        raise ConfigurationError(f"The environment {args.env!r} cannot be made: {error}") from error
+    except Exception as error:  # environments are foreign code
+        raise ConfigurationError(
+            f"The environment {args.env!r} cannot be made: {type(error).__name__}: {error}"
+        ) from error
     return env, None, LIVE_EPISODES if args.episodes is None else args.episodes
 
 
@@ -262,7 +286,7 @@ def _episode_table(result: RolloutResult) -> Table:
             confidence = row.confidence["critic"]
             table.add_row(
                 str(row.step_index),
-                escape(row.action[:60]),
+                escape(harmless(row.action[:60])),
                 "unscored" if confidence is None else f"{confidence:.3f}",
                 f"{row.productive_precedents}/{row.unproductive_precedents}",
                 {True: "productive", False: "unproductive", None: "-"}[row.label],
@@ -274,7 +298,4 @@ def _write_json(target: str, text: str) -> None:
     if target == "-":
         sys.stdout.write(text)
         return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"--json {target}: cannot be written: {error.strerror or error}") from error
+    Path(target).write_text(text, encoding="utf-8")

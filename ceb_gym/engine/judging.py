@@ -139,7 +139,7 @@ class Judge:
     @staticmethod
     def _ask(critic: Critic, queries: Sequence[Query], precedents: Sequence[Precedents]) -> list[Verdict]:
         try:
-            verdicts = critic.judge(queries, precedents)
+            verdicts = critic.judge(tuple(queries), tuple(precedents))
         except CriticError:
             raise
         except Exception as error:  # a critic is foreign code: its failure is handled as the user chose

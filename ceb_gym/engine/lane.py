@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from ceb_gym.engine.core import Engine
 from ceb_gym.errors import UsageError
 from ceb_gym.features import LOOP_WINDOW, is_repeated, step_features
@@ -291,18 +293,15 @@ def _step(
 def _finite_or_none(value: Any) -> float | None:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:
-    """The environment's own verdict in the last info; None where it gives none."""
+    """The environment's own verdict in the last info; None where it gives none, or none that is a bool."""
     for key in ("success", "is_success"):
         value = info.get(key)
-        if value is not None:
-            try:
-                return bool(value)
-            except ValueError:  # an array of several values is no verdict on one episode
-                return None
+        if isinstance(value, bool | int | float | np.bool_ | np.number) and value in (0, 1):
+            return bool(value)
     return None

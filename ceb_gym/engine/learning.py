@@ -149,12 +149,16 @@ class Learner:
             BaseException: What stopped a labeler in the background, other than its failure.
         """
         with self._lock:
-            self._store_unsaved()
+            unsaved: BankError | None = None
+            try:
+                self._store_unsaved()
+            except BankError as error:
+                unsaved = error
             keys, self._unlabelled = self._unlabelled, []
         for key in keys:
             self._label(key)
         self._queue.join()
-        failure, self._failure = self._failure, None
+        failure, self._failure = self._failure or unsaved, None
         if failure is not None:
             raise failure
 
@@ -170,10 +174,25 @@ class Learner:
                 worker.join()
 
     def _store_unsaved(self) -> None:
-        """Stores what waits and notes what is to be labelled, also when a later one cannot be stored."""
-        while self._unsaved:
-            trajectory, conflict = self._store(*self._unsaved[0])
-            status = self._unsaved.pop(0)[1]
+        """Stores what waits and notes what is to be labelled.
+
+        One that cannot be stored keeps waiting, with later segments of its episode, and holds up no other.
+
+        Raises:
+            BankError: The first failure, after all have been tried.
+        """
+        waiting, self._unsaved = self._unsaved, []
+        failure: BankError | None = None
+        for own, status in waiting:
+            try:
+                if any(own.episode_id == other.episode_id for other, _ in self._unsaved):
+                    self._unsaved.append((own, status))
+                    continue
+                trajectory, conflict = self._store(own, status)
+            except BankError as error:
+                failure = failure or error
+                self._unsaved.append((own, status))
+                continue
             if self._labeler is not None and status == "pending":
                 first = 0 if self.needs_ending else trajectory.segment
                 self._unlabelled.extend(
@@ -187,6 +206,8 @@ class Learner:
                     RuntimeWarning,
                     stacklevel=3,
                 )
+        if failure is not None:
+            raise failure
 
     def _store(
         self, trajectory: Trajectory, status: TrajectoryStatus

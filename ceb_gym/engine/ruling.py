@@ -38,6 +38,18 @@ class Ruling:
     propensity: float
 
 
+def check_decision(decision: Any, *, blocking: bool) -> None:
+    """Raises ConfigurationError for what no policy may return."""
+    if not isinstance(decision, Decision) or not isinstance(decision.reason, str):
+        raise ConfigurationError(f"The policy returned {decision!r:.100}: it must be a Decision.")
+    if decision.kind not in ("execute", "defer", "modify", "terminate"):
+        raise ConfigurationError(f"The policy decided {decision.kind!r}, which is no kind of decision.")
+    if decision.kind == "modify" and decision.action is None:
+        raise ConfigurationError("The policy decided to modify the action, but gave no replacement.")
+    if decision.kind != "execute" and not blocking:
+        raise ConfigurationError(f"The policy decided {decision.kind!r} although its `blocking` is False.")
+
+
 class Arbiter:
     """Applies a policy to one lane.
 
@@ -83,8 +95,7 @@ class Arbiter:
     def preview(self, assessment: Assessment) -> Assessment:
         """Adds the policy's decision, and changes nothing."""
         decision = self._governor.decide(assessment.query, assessment.verdict)
-        if decision.kind not in ("execute", "defer", "modify", "terminate"):
-            raise ConfigurationError(f"The policy decided {decision.kind!r}, which is no kind of decision.")
+        check_decision(decision, blocking=self._governor.policy.blocking)
         return assessment if decision.kind == "execute" else replace(assessment, decision=decision)
 
     def rule(self, lane: Lane, action: Any, assessment: Assessment) -> Ruling:

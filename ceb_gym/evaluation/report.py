@@ -13,6 +13,7 @@ from ceb_gym.evaluation.metrics import MetricSummary, summarize
 from ceb_gym.evaluation.reliability import has_matplotlib, save_reliability_diagram
 from ceb_gym.evaluation.rollout import RolloutResult, StepRow
 
+REPORT_FILES = ("report.md", "results.json", "steps.jsonl", "reliability.png", "reliability_later_steps.png")
 PARTS = {"all": "All steps", "later_steps": "Steps after the first of each episode"}
 COLUMNS = ("steps", "pos.", "ECE", "Brier", "skill", "AUC", "scored")
 

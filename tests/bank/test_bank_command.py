@@ -140,11 +140,13 @@ def test_migrate_says_when_there_is_nothing_to_do(capsys: pytest.CaptureFixture[
     assert ceb(capsys, "migrate", "--bank", path) == "The bank is up to date.\n"
 
 
-@pytest.mark.parametrize("command", ["stats", "show", "migrate"])
-def test_looking_at_a_bank_that_does_not_exist_creates_none(
+@pytest.mark.parametrize(
+    "command", ["stats", "show", "migrate", "label --labeler success", "prune --forget-intents"]
+)
+def test_a_bank_that_does_not_exist_is_not_created_by_a_typo(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
 ) -> None:
-    assert "does not exist" in ceb(capsys, command, "--bank", str(tmp_path / "bank.db"), code=1)
+    assert "does not exist" in ceb(capsys, *command.split(), "--bank", str(tmp_path / "bank.db"), code=1)
     assert list(tmp_path.iterdir()) == []
 
 

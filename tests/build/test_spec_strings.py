@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -338,17 +339,20 @@ def test_a_function_is_a_labeler() -> None:
     assert labeler is not None and labeler.name.endswith("by_hand")
 
 
+HERE = os.getcwd()
+
+
 @pytest.mark.parametrize(
     ("bank", "parts"),
     [
-        ("bank.db", ("sqlite:///bank.db", None, ())),
+        ("bank.db", (f"sqlite:///{HERE}/bank.db", None, ())),
         ("/tmp/bank.db", ("sqlite:////tmp/bank.db", None, ())),
         ("memory:?scope=x", ("memory:", "x", ())),
         (
             "bank.db?scope={env_id}/{user}&read_scopes=a,b,a,",
-            ("sqlite:///bank.db", "{env_id}/{user}", ("a", "b")),
+            (f"sqlite:///{HERE}/bank.db", "{env_id}/{user}", ("a", "b")),
         ),
-        ("bank.db?scope=a%26b", ("sqlite:///bank.db", "a&b", ())),
+        ("bank.db?scope=a%26b", (f"sqlite:///{HERE}/bank.db", "a&b", ())),
         (
             "postgresql+psycopg://u@h/n?options=-csearch_path%3Dx&scope=s",
             ("postgresql+psycopg://u@h/n?options=-csearch_path%3Dx", "s", ()),

@@ -21,6 +21,7 @@ GOOD: dict[str, Any] = {
     "deferred_reward": None,
     "task": "",
     "run_id": None,
+    "seed": None,
 }
 
 
