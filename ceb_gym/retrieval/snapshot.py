@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
+import secrets
 import time
 import zipfile
 import zlib
@@ -85,9 +85,10 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> bool:
     arrays = _to_arrays(snapshot)
     temporary: Path | None = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
+        # opened by hand, so that who may read the bank beside it may read this too: mkstemp is for one user
+        name = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        with name.open("xb") as file:
+            temporary = name
             np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
