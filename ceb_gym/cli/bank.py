@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from ceb_gym.bank.jsonl import export_records, import_records
@@ -25,6 +24,7 @@ from ceb_gym.cli import bank_listings
 from ceb_gym.cli.bank_listings import print_json
 from ceb_gym.cli.label import add_label_arguments, label_waiting
 from ceb_gym.cli.targets import bank_file, check_target
+from ceb_gym.cli.terminal import PlainConsole
 from ceb_gym.errors import BankError, ConfigurationError
 from ceb_gym.retrieval.views import TfidfRetriever
 from ceb_gym.text import harmless
@@ -104,10 +104,6 @@ def _one_scope(bank: SqlBank, asked: str | None) -> str:
     return scopes[0]
 
 
-def _console() -> Console:
-    return Console(markup=False, highlight=False, emoji=False)
-
-
 # stats
 
 
@@ -126,7 +122,7 @@ def run_stats(args: argparse.Namespace) -> int:
     if args.json:
         print_json({**bank_facts, "scopes": [stats.as_dict() for stats in all_stats]})
         return 0
-    console = _console()
+    console = PlainConsole()
     console.print(Text(harmless(f"Bank {bank_facts['bank']} (id {bank_facts['bank_id']})")))
     console.print(bank_listings.stats_listing(all_stats) if all_stats else "It is empty.")
     for line in _unfinished(all_stats, args.bank):
@@ -180,7 +176,7 @@ def _show_newest(bank: SqlBank, args: argparse.Namespace) -> int:
     if args.json:
         print_json({"records": list(map(asdict, newest)), "intents": list(map(asdict, intents))})
         return 0
-    console = _console()
+    console = PlainConsole()
     console.print(bank_listings.record_listing("Newest records of each scope", newest))
     if intents:
         console.print(bank_listings.intent_listing(intents))
@@ -188,7 +184,7 @@ def _show_newest(bank: SqlBank, args: argparse.Namespace) -> int:
 
 
 def _show_one(bank: SqlBank, args: argparse.Namespace) -> int:
-    console = _console()
+    console = PlainConsole()
     record = bank.records_by_id([args.id]).get(args.id)
     if record is not None:
         if args.json:
@@ -231,7 +227,7 @@ def run_search(args: argparse.Namespace) -> int:
         print_json({"scope": scope, **asdict(precedents)})
     else:
         title = harmless(f"Scope {scope} at revision {revision}")
-        _console().print(bank_listings.precedent_listing(title, precedents))
+        PlainConsole().print(bank_listings.precedent_listing(title, precedents))
     return 0
 
 

@@ -29,7 +29,9 @@ def add_import_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run_intercode_import(args: argparse.Namespace) -> int:
     """Imports InterCode logs and prints what was found; returns the exit code."""
     check_target(args.out, *args.paths)
-    runs = import_intercode_logs(args.paths, first_baseline=args.first_baseline)
+    runs = import_intercode_logs(
+        args.paths, first_baseline=args.first_baseline, decimals=None if args.raw_rewards else 4
+    )
     write_stream(args.out, runs.header, runs.episodes)
     print(_summary(args.out, runs))
     return 0
@@ -49,6 +51,12 @@ def _add_intercode(importers: argparse._SubParsersAction[Any]) -> None:
         default="0",
         help="level before the first step in the labelling rule: 0 (as in the paper, default) or the "
         "reward of doing nothing",
+    )
+    parser.add_argument(
+        "--raw-rewards",
+        action="store_true",
+        help="do not round rewards to 4 places in the labelling rule: whether a rise of exactly 0.05 counts "
+        "is then floating point noise",
     )
     parser.set_defaults(run=run_intercode_import)
 

@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 
 import gymnasium as gym
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
@@ -22,6 +21,7 @@ from ceb_gym.agents.basic import PlannerAgent, RandomAgent, RecordedAgent
 from ceb_gym.build.parts import LABELERS, make_labeler, split_bank_url
 from ceb_gym.build.specs import build_named, load, parse_spec, parse_value
 from ceb_gym.cli.targets import bank_file, check_target
+from ceb_gym.cli.terminal import PlainConsole
 from ceb_gym.critics.simple import BaseRateCritic, CountsCritic
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.evaluation.report import (
@@ -264,17 +264,17 @@ def _settings(args: argparse.Namespace, episodes: int, labeler: str) -> dict[str
 
 
 def _print(result: RolloutResult, evaluation: Evaluation, args: argparse.Namespace) -> None:
-    console = Console(file=sys.stderr if args.json == "-" else sys.stdout, width=None)
+    console = PlainConsole(sys.stderr if args.json == "-" else sys.stdout)
     if args.show_last and result.episodes:
         console.print(_episode_table(result))
     if result.interrupted:
-        console.print(f"interrupted after {len(result.episodes)} episodes", highlight=False)
+        console.print(f"interrupted after {len(result.episodes)} episodes")
     for line in notes(evaluation):
-        console.print(escape(line), highlight=False)
+        console.print(line)
     for part, title in PARTS.items():
         table = Table(Column("estimator", no_wrap=True), *COLUMNS, title=title, title_justify="left")
         for row in table_rows(evaluation, args.critic, part):
-            table.add_row(*(escape(cell.replace(" [", "\n[")) for cell in row))
+            table.add_row(*(cell.replace(" [", "\n[") for cell in row))
         console.print(table)
 
 
@@ -286,7 +286,7 @@ def _episode_table(result: RolloutResult) -> Table:
             confidence = row.confidence["critic"]
             table.add_row(
                 str(row.step_index),
-                escape(harmless(row.action[:60])),
+                harmless(row.action[:60]),
                 "unscored" if confidence is None else f"{confidence:.3f}",
                 f"{row.productive_precedents}/{row.unproductive_precedents}",
                 {True: "productive", False: "unproductive", None: "-"}[row.label],

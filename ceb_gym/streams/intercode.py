@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -51,7 +51,9 @@ class ImportedRuns:
         return sum(step.label is True for episode in self.episodes for step in episode.steps)
 
 
-def import_intercode_logs(paths: Sequence[Path], *, first_baseline: FirstBaseline = "0") -> ImportedRuns:
+def import_intercode_logs(
+    paths: Sequence[Path], *, first_baseline: FirstBaseline = "0", decimals: int | None = 4
+) -> ImportedRuns:
     """Reads logs of multi-turn runs.
 
     Args:
@@ -59,6 +61,7 @@ def import_intercode_logs(paths: Sequence[Path], *, first_baseline: FirstBaselin
             the order of their file system numbers.
         first_baseline: What precedes the first step's reward in the labelling rule: "0" as in the paper, or
             "initial", the reward of doing nothing.
+        decimals: Places that rewards are rounded to in the rule; None compares the raw floats.
 
     Raises:
         ConfigurationError: If a path does not exist or a folder has no multi-turn log, or "initial" is
@@ -69,6 +72,11 @@ def import_intercode_logs(paths: Sequence[Path], *, first_baseline: FirstBaselin
     counts: Counter[str] = Counter()
     digests: dict[str, str] = {}
     episodes: list[RecordedEpisode] = []
+
+    def labels_of(rewards: Sequence[float], initial: float | None) -> list[bool]:
+        baseline = initial if first_baseline == "initial" and initial is not None else 0.0
+        return reward_level_labels(rewards, baseline=baseline, decimals=decimals)
+
     for path in _log_files(paths, notes):
         content = _read(path)
         digests[f"{path.resolve().parent.name}/{path.name}"] = hashlib.sha256(content).hexdigest()
@@ -80,12 +88,14 @@ def import_intercode_logs(paths: Sequence[Path], *, first_baseline: FirstBaselin
                 "little."
             )
         for task_id, run in runs:
-            episode = _episode(path, task_id, run, initial, first_baseline, counts)
+            episode = _episode(path, task_id, run, initial, labels_of, counts)
             if episode is not None:
                 episodes.append(episode)
     notes += [f"{text}: {number}." for text, number in sorted(counts.items())]
     provenance = {"importer": "intercode-logs", "sha256": digests}
     rule = f"reward_level?first_baseline={first_baseline}"
+    if decimals != 4:
+        rule += f"&decimals={decimals}".lower()
     return ImportedRuns(StreamHeader(ENV_ID, rule, provenance), tuple(episodes), tuple(notes))
 
 
@@ -183,7 +193,7 @@ def _episode(
     task_id: str,
     run: dict[str, Any],
     initial: float | None,
-    first_baseline: FirstBaseline,
+    labels_of: Callable[[Sequence[float], float | None], list[bool]],
     counts: Counter[str],
 ) -> RecordedEpisode | None:
     actions, observations, raw_rewards = _turns(path, task_id, run)
@@ -192,8 +202,7 @@ def _episode(
         counts["Episodes left out because they have no whole step"] += 1
         return None
     rewards = [_reward(path, task_id, index, raw_rewards[index]) for index in range(n_steps)]
-    baseline = initial if first_baseline == "initial" and initial is not None else 0.0
-    labels = reward_level_labels(rewards, baseline=baseline)
+    labels = labels_of(rewards, initial)
     for action in actions[:n_steps]:
         if not isinstance(action, str):
             counts["Actions that were no text, written as JSON"] += 1

@@ -8,7 +8,6 @@ from ceb_gym.cli.import_streams import add_import_parser
 from ceb_gym.errors import ConfigurationError, StreamError
 from ceb_gym.streams import read_stream
 from ceb_gym.streams.intercode import import_intercode_logs
-from ceb_gym.streams.reward_rules import reward_level_labels
 
 
 def run(actions: list[object], observations: list[object], rewards: list[object], **more: object) -> dict:
@@ -49,11 +48,9 @@ def test_real_logs_import_completely(
     runs = import_intercode_logs([intercode_logs / model])
     assert (len(runs.episodes), runs.n_steps) == (n_episodes, n_steps)
     assert runs.n_productive == n_productive
-    raw = [
-        reward_level_labels([step.reward for step in episode.steps], baseline=0.0, decimals=None)
-        for episode in runs.episodes
-    ]
-    assert sum(map(sum, raw)) == n_productive_raw_floats
+    raw = import_intercode_logs([intercode_logs / model], decimals=None)
+    assert raw.n_productive == n_productive_raw_floats
+    assert raw.header.label_rule == "reward_level?first_baseline=0&decimals=none"
 
 
 def test_real_logs_survive_the_file(intercode_logs: Path, tmp_path: Path) -> None:
