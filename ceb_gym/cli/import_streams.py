@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from ceb_gym.cli.targets import check_target
 from ceb_gym.streams import write_stream
+from ceb_gym.streams.amex import import_amex_decisions
 from ceb_gym.streams.intercode import ImportedRuns, import_intercode_logs
+from ceb_gym.streams.values import SOURCE_EPISODE
 
 AddImporter = Callable[["argparse._SubParsersAction[Any]"], None]
 
@@ -37,6 +39,15 @@ def run_intercode_import(args: argparse.Namespace) -> int:
     return 0
 
 
+def run_amex_import(args: argparse.Namespace) -> int:
+    """Imports AMEX decisions and prints what was found; returns the exit code."""
+    check_target(args.out, args.path)
+    runs = import_amex_decisions(args.path)
+    write_stream(args.out, runs.header, runs.episodes)
+    print(_amex_summary(args.out, runs))
+    return 0
+
+
 def _add_intercode(importers: argparse._SubParsersAction[Any]) -> None:
     parser = importers.add_parser(
         "intercode-logs",
@@ -61,6 +72,30 @@ def _add_intercode(importers: argparse._SubParsersAction[Any]) -> None:
     parser.set_defaults(run=run_intercode_import)
 
 
+def _add_amex(importers: argparse._SubParsersAction[Any]) -> None:
+    parser = importers.add_parser(
+        "amex-decisions",
+        help="single decisions on AMEX episodes, labelled by people",
+        description="Import agent decisions on AMEX episodes (JSON Lines of episode_id, step, instruction, "
+        "history, action, correct). Each becomes an episode whose last step is the decision.",
+    )
+    parser.add_argument("path", type=Path, metavar="FILE", help="the file of decisions")
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the stream to write")
+    parser.set_defaults(run=run_amex_import)
+
+
+def _amex_summary(out: Path, runs: ImportedRuns) -> str:
+    decisions = len(runs.episodes)
+    sources = {episode.metadata[SOURCE_EPISODE] for episode in runs.episodes}
+    lines = [
+        f"{out}: {decisions:,} decisions on {len(sources):,} AMEX episodes, each after the steps of its "
+        f"history ({runs.n_steps - decisions:,} steps, unlabelled).",
+        f"{runs.n_productive:,} decisions ({runs.n_productive / decisions:.1%}) are correct by annotation; "
+        "`ceb run --labeler given` learns from these labels.",
+    ]
+    return "\n".join([*lines, *(f"note: {note}" for note in runs.notes)])
+
+
 def _summary(out: Path, runs: ImportedRuns) -> str:
     share = runs.n_productive / runs.n_steps
     lines = [
@@ -70,5 +105,5 @@ def _summary(out: Path, runs: ImportedRuns) -> str:
     return "\n".join([*lines, *(f"note: {note}" for note in runs.notes)])
 
 
-IMPORTERS: Final[tuple[AddImporter, ...]] = (_add_intercode,)
+IMPORTERS: Final[tuple[AddImporter, ...]] = (_add_intercode, _add_amex)
 """One function per kind of log; each adds a sub-parser whose `run` default takes the parsed arguments."""

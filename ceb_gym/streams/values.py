@@ -8,6 +8,8 @@ from typing import Any, Final
 
 FORMAT_NAME: Final = "ceb-stream"
 FORMAT_VERSION: Final = 1
+SOURCE_EPISODE: Final = "source_episode"
+"""Key in an episode's metadata: episodes that share its text are parts of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class RecordedEpisode:
         steps: At least one, in order.
         initial_reward: Reward of doing nothing, where it is known.
         success: The environment's verdict on the whole run, where it gave one.
-        metadata: Anything else JSON can hold; nothing in ceb_gym reads it.
+        metadata: Anything else JSON can hold. Evaluation reads `source_episode`: episodes that share it are
+            parts of one run, which are resampled together.
     """
 
     episode_id: str
