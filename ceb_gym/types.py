@@ -237,12 +237,14 @@ class Verdict:
         rationale: Why, in the critic's words.
         source: Which critic answered.
         usage: What it cost, by name (tokens, requests, seconds).
+        features: Numbers the critic computed from the query and wants stored with the step, by name.
     """
 
     confidence: float | None
     rationale: str = ""
     source: str = ""
     usage: Mapping[str, float] = field(default_factory=dict)
+    features: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def checked_verdict(critic: Critic, verdict: Verdict) -> Verdict:
         if type(confidence) is float and verdict.source:
             return verdict
         confidence = number
-    return Verdict(confidence, verdict.rationale, verdict.source or critic.name, verdict.usage)
+    return replace(verdict, confidence=confidence, source=verdict.source or critic.name)
 
 
 def _as_number(value: Any) -> float:

@@ -151,7 +151,7 @@ class Lane:
         queries = [self.query(action) for action in actions]
         judgements = engine.judge(queries, [self._pins] * len(queries))
         return [
-            Assessment(query, verdict, precedents, features=step_features(query))
+            Assessment(query, verdict, precedents, features={**step_features(query), **verdict.features})
             for query, (verdict, precedents) in zip(queries, judgements, strict=True)
         ]
 
