@@ -20,6 +20,9 @@ from ceb_gym.build.specs import (
     load,
     parse_spec,
 )
+from ceb_gym.critics.cascade import Alternative, cascade
+from ceb_gym.critics.precedent import PrecedentCritic
+from ceb_gym.critics.rules import RulesCritic
 from ceb_gym.critics.simple import BaseRateCritic, ConstantCritic, CountsCritic, NeighborsCritic
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.hindsight.rules import CallableLabeler, ReturnLabeler, RewardLevelLabeler, SuccessLabeler
@@ -39,11 +42,26 @@ from ceb_gym.summaries.generic import GenericSummarizer
 
 Known = Mapping[str, tuple[Any, str | None]]
 
+
+def _rules_critic(
+    kind: str = "auto",
+    risky: float = 0.05,
+    other: float | str | None = "unscored",
+    extra: str | None = None,
+    built_in: bool = True,
+) -> RulesCritic:
+    """The `rules` critic; `extra` imports further rules from `package.module:name`."""
+    rules = () if extra is None else load("extra rules of the critic", str(extra))
+    return RulesCritic(kind, risky, other, rules, built_in)
+
+
 CRITICS: Known = {
     "base_rate": (BaseRateCritic, None),
     "constant": (ConstantCritic, "confidence"),
     "counts": (CountsCritic, None),
     "neighbors": (NeighborsCritic, None),
+    "rules": (_rules_critic, "kind"),
+    "precedent": (PrecedentCritic, None),
 }
 LABELERS: Known = {
     "reward_level": (RewardLevelLabeler, None),
@@ -57,6 +75,7 @@ POLICIES: Known = {
     "defer_lowest": (DeferLowest, "share"),
     "review_budget": (ReviewBudget, "budget"),
 }
+CASCADE_OPTIONS = ("until", "route")
 SWITCHES = ("explore", "enforce", "min_revision")
 RETRIEVERS: Known = {
     "tfidf": (TfidfRetriever, None),
@@ -67,8 +86,10 @@ SUMMARIZERS: Known = {"generic": (GenericSummarizer, None)}
 
 
 def make_critic(critic: Any) -> Critic:
-    """Builds a critic from a spec, or returns the given one."""
+    """Builds a critic from a spec, a cascade where ` | ` joins several, or returns the given one."""
     if isinstance(critic, str):
+        if " | " in critic:
+            return _named_cascade(critic)
         critic, _ = build_named("critic", critic, CRITICS)
     check_members("critic", critic, Critic)
     if isinstance(critic.k, bool) or not isinstance(critic.k, int) or critic.k < 0:
@@ -76,6 +97,25 @@ def make_critic(critic: Any) -> Critic:
             f"The critic {critic.name} wants k={critic.k!r}: give a whole number from 0."
         )
     return cast(Critic, critic)
+
+
+def _named_cascade(text: str) -> Critic:
+    """`A | B?until=30&route=risk`: these two options belong to an alternative, all others to its critic."""
+    first, *others = text.split(" | ")
+    misplaced = [key for key in CASCADE_OPTIONS if key in parse_spec("critic", first).options]
+    if misplaced:
+        raise ConfigurationError(
+            f"The critic {text!r} gives {misplaced[0]} to its first critic: it says when an alternative to "
+            "the right of ` | ` comes first."
+        )
+    alternatives = []
+    for other in others:
+        spec = parse_spec("critic", other)
+        options = dict(spec.options)
+        when = {key: options.pop(key) for key in CASCADE_OPTIONS if key in options}
+        built = build_parsed("critic", other, replace(spec, options=options), CRITICS, CASCADE_OPTIONS)
+        alternatives.append(Alternative(make_critic(built), **when))
+    return cascade(make_critic(first), *alternatives)
 
 
 def make_labeler(labeler: Any) -> HindsightLabeler | None:

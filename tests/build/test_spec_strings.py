@@ -218,7 +218,7 @@ def test_an_unknown_option_names_the_valid_ones(kind: str, text: str, options: s
         ("policy", "defer_below", "needs threshold"),
         ("critic", "neighbors?k=two", "k is 'two'"),
         ("critic", "constant:x", "'x'"),
-        ("critic", "counts | base_rate", "joins several"),
+        ("labeler", "return | success", "joins several"),
         ("labeler", "return:2", "gamma is 2"),
         ("summarizer", "generic?state_chars=3", "state_chars is 3"),
         ("summarizer", "generic?action_names=5", "action_names is 5"),
