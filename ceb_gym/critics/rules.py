@@ -59,12 +59,23 @@ class ProposedAction:
     @cached_property
     def commands(self) -> list[RunCommand]:
         """The programs, read once for all rules."""
-        return run_commands(self.text)
+        return run_commands(_bare_script(self.text))
 
     @cached_property
     def notable_commands(self) -> list[RunCommand]:
         """Those of the programs that the built-in rules know something about."""
         return [run for run in self.commands if is_notable(run)]
+
+
+def _bare_script(text: str) -> str:
+    """The script inside what agents put around one: `execute[...]`, or a fence of three backticks."""
+    stripped = text.strip()
+    if stripped.startswith("execute[") and stripped.endswith("]"):
+        return stripped.removeprefix("execute[").removesuffix("]")
+    opening, _, body = stripped.partition("\n")
+    if opening in ("```", "```bash", "```sh", "```shell") and body.endswith("```"):
+        return body.removesuffix("```")
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ MAX_WRAPPERS = 8  # such as `sudo env nice`, in front of one command
 MAX_SCRIPT_DEPTH = 3  # of scripts inside scripts, such as `bash -c "bash -c ..."`
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[\w*\])?\+?=")
+_NO_CLOBBER = re.compile(r"-[finuv]*n[finuv]*$|--no-clobber$")
 _RESERVED = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time", "coproc"})
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish"})
 _EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -213,7 +214,7 @@ DELETE: Risks = {
     "gio": _with_word("trash", "remove"),
 }
 OVERWRITE: Risks = {
-    **_each("mv", _without_flag("n", "--no-clobber", "--help", "--version")),
+    "mv": lambda run: not any(_NO_CLOBBER.match(word) for word in run.arguments),
     **_each("cp ln", _with_flag("f", "--force")),
     **_each("truncate fdisk sfdisk parted mkswap sponge"),
     "dd": _writes_to("of="),
@@ -235,7 +236,8 @@ OVERWRITE: Risks = {
 }
 PRIVILEGE: Risks = {
     **_each("sudo su doas pkexec runuser chown chgrp chroot setfacl setcap visudo passwd chpasswd usermod"),
-    **_each("useradd adduser groupadd mount umount insmod modprobe"),
+    **_each("useradd adduser groupadd umount insmod modprobe"),
+    "mount": lambda run: bool(run.arguments),  # without any it lists
     "chmod": _chmod,
 }
 NETWORK: Risks = {
