@@ -69,6 +69,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/bench_wrapper.py
 	$(BIN)/python benchmarks/bench_bank.py
 	$(BIN)/python benchmarks/bench_retrieval.py
+	$(BIN)/python benchmarks/bench_precedent.py
 
 clean:
 	rm -rf $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

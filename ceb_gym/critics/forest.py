@@ -41,26 +41,28 @@ class CompactForest:
         shares = [tree.value[:, 0, :] / tree.value[:, 0, :].sum(axis=1, keepdims=True) for tree in trees]
         self._value = np.concatenate([share[:, 1] for share in shares])
 
-    def explain(self, row: FloatArray) -> tuple[float, FloatArray]:
-        """Returns the probability of class 1 and how much each feature moved it.
+    def explain(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Returns the probability of class 1 of each row, and how much each feature moved it.
 
         Args:
-            row: Shape (n_features,).
+            matrix: Shape (n_rows, n_features).
 
         Returns:
-            The probability, and the sums over the trees' paths of the change of the node's share at splits on
-            each feature, shape (n_features,), divided by the number of trees.
+            Probabilities, shape (n_rows,), and the sums over the trees' paths of the change of the node's
+            share at splits on each feature, divided by the number of trees, shape (n_rows, n_features).
         """
-        row = row.astype(np.float32).astype(np.float64)  # scikit-learn compares in single precision
-        moved = np.zeros(row.size)
-        nodes = self._roots
+        values = matrix.astype(np.float32).astype(np.float64)  # scikit-learn compares in single precision
+        n_rows, n_features = values.shape
+        rows = np.arange(n_rows)[:, None]
+        cells = rows * n_features
+        moved = np.zeros(n_rows * n_features)
+        nodes = np.broadcast_to(self._roots, (n_rows, self._roots.size))
         for _ in range(self._depth):
             feature = self._feature[nodes]
-            following = np.where(
-                row[feature] <= self._threshold[nodes], self._left[nodes], self._right[nodes]
-            )
-            moved += np.bincount(
-                feature, weights=self._value[following] - self._value[nodes], minlength=row.size
-            )
+            lower = values[rows, feature] <= self._threshold[nodes]
+            following = np.where(lower, self._left[nodes], self._right[nodes])
+            change = self._value[following] - self._value[nodes]
+            moved += np.bincount((cells + feature).ravel(), weights=change.ravel(), minlength=moved.size)
             nodes = following
-        return float(self._value[nodes].mean()), moved / self._roots.size
+        probabilities = self._value[nodes].mean(axis=1)
+        return probabilities, moved.reshape(n_rows, n_features) / self._roots.size

@@ -100,17 +100,24 @@ class PrecedentCritic:
 
     def judge(self, queries: Sequence[Query], precedents: Sequence[Precedents]) -> list[Verdict]:
         """Returns for each query the learned probability, the two strongest reasons, and the features."""
-        return [self._verdict(query, found) for query, found in zip(queries, precedents, strict=True)]
+        features = [
+            query_features(query, found, self.name) for query, found in zip(queries, precedents, strict=True)
+        ]
+        learned: list[tuple[float, FloatArray] | None] = [None] * len(features)
+        if self._forest is not None and features:
+            probabilities, moved = self._forest.explain(_matrix(features, self._names))
+            learned = list(zip(probabilities.tolist(), moved, strict=True))
+        return [self._verdict(*each) for each in zip(queries, features, learned, strict=True)]
 
-    def _verdict(self, query: Query, found: Precedents) -> Verdict:
-        features = query_features(query, found, self.name)
+    def _verdict(
+        self, query: Query, features: Mapping[str, float], learned: tuple[float, FloatArray] | None
+    ) -> Verdict:
         part = self._first if query.step_index == 0 else self._later
         kind = "first" if query.step_index == 0 else "later"
-        if self._forest is None or part.trust == 0:
+        if learned is None or part.trust == 0:
             rationale = f"{part.rate:.2f} of the {kind} steps so far were productive"
             return Verdict(part.rate, rationale, self.name, features=features)
-        row = np.array([features[name] for name in self._names])
-        probability, moved = self._forest.explain(row)
+        probability, moved = learned
         logit = part.trust * _logit(probability) + (1 - part.trust) * _logit(part.rate)
         rationale = self._reasons(features, moved) + f"; rate of {kind} steps {part.rate:.2f}"
         return Verdict(1 / (1 + math.exp(-logit)), rationale, self.name, features=features)
