@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import gymnasium as gym
 
 from ceb_gym.agents.basic import Agent, FunctionAgent
 from ceb_gym.engine.judging import Judge
 from ceb_gym.engine.lane import success_of
-from ceb_gym.errors import ConfigurationError, UsageError
+from ceb_gym.errors import ConfigurationError
+from ceb_gym.evaluation.given import GivenLabels, Labels, reference_labels_of, require_reference_labels
 from ceb_gym.protocols import Critic
 from ceb_gym.retrieval.simple import RecentRetriever
 from ceb_gym.types import Assessment
 from ceb_gym.wrapper import ConfidenceWrapper
+
+RAW: Final = "critic_raw"
 
 
 @dataclass(slots=True)
@@ -25,7 +28,8 @@ class StepRow:
     Attributes:
         episode: Number of the episode in this run, from 0.
         step_index: Position in the episode, from 0.
-        confidence: By estimator name ("critic" is the wrapper's own); None when unscored.
+        confidence: By estimator name ("critic" is the wrapper's own); None when unscored. "critic_raw" is the
+            critic's before recalibration; it is there when any step of the run was recalibrated.
         label: The label it is evaluated against; None when unlabelled or not executed.
     """
 
@@ -52,6 +56,7 @@ class EpisodeRow:
     Attributes:
         success: The environment's own verdict, from `info["success"]` or `info["is_success"]` at the end;
             None where it gives none.
+        source: The run that the episode is a part of; None where it is a run of its own.
     """
 
     episode: int
@@ -61,6 +66,7 @@ class EpisodeRow:
     n_deferrals: int
     terminated: bool
     success: bool | None = None
+    source: str | None = None
 
 
 @dataclass(slots=True)
@@ -98,6 +104,8 @@ def rollout(
     estimators: Mapping[str, Critic] | None = None,
     on_step: Callable[[StepRow], None] | None = None,
     on_episode: Callable[[EpisodeRow], None] | None = None,
+    learn_given: bool = False,
+    sources: Mapping[str, str] | None = None,
 ) -> RolloutResult:
     """Runs episodes and judges each proposed action by the wrapper's critic and by further estimators.
 
@@ -109,6 +117,10 @@ def rollout(
         estimators: Critics that judge the same queries at the same pinned revisions, without precedents.
         on_step: Called after each step.
         on_episode: Called after each episode.
+        learn_given: Whether the bank learns from the environment's own reference labels, an oracle. The
+            wrapper's labeler must be "none".
+        sources: The run that an episode is a part of, by the id in `info["episode"]`: such episodes are
+            resampled together, and `learn_given` labels them when the last of them was played.
 
     Returns:
         Rows of steps with labels, and of episodes. Ctrl-C ends the run and keeps the finished episodes.
@@ -117,25 +129,34 @@ def rollout(
         raise ConfigurationError(f"episodes is {episodes!r}: give a whole number of at least 1.")
     wrapper = find_wrapper(env)
     acting = agent if isinstance(agent, Agent) else FunctionAgent(agent)
+    given = GivenLabels(sources or {}) if learn_given else None
+    if given is not None:
+        require_reference_labels(env)
     result = RolloutResult()
     shadows: dict[str, Judge] = {}
     try:
         for number in range(episodes):
             observation, info = env.reset(seed=seed if number == 0 else None)
+            recorded_id = str(info.get("episode", ""))
             if not shadows:
                 shadows = _shadows(wrapper, estimators or {})
             acting.begin(env)
             rows, episode = _run_episode(env, wrapper, acting, shadows, number, observation, info, on_step)
+            episode.source = (sources or {}).get(recorded_id)
+            labels = _add_reference_labels(env, rows, result)
             result.steps.extend(rows)
             result.episodes.append(episode)
-            if _add_reference_labels(env, rows):
-                result.labels_from = "reference"
+            if given is not None:
+                given.episode_ended(wrapper.bank, episode.episode_id, recorded_id, labels)
             if on_episode is not None:
                 on_episode(episode)
     except KeyboardInterrupt:
         result.interrupted = True
+    if given is not None and result.episodes:
+        given.finish(wrapper.bank)
     if result.labels_from != "reference" and result.steps:
         _add_bank_labels(wrapper, result)
+    _complete_raw_confidences(result)
     return result
 
 
@@ -161,6 +182,8 @@ def _run_episode(
         action = agent.act(observation, info)
         assessment = wrapper.assess(action)
         confidences = {"critic": assessment.verdict.confidence}
+        if "raw_confidence" in assessment.verdict.usage:
+            confidences[RAW] = float(assessment.verdict.usage["raw_confidence"])
         for name, judge in shadows.items():
             verdict, _ = judge.judge([assessment.query], [wrapper.pins])[0]
             confidences[name] = verdict.confidence
@@ -202,22 +225,26 @@ def _row(
     )
 
 
-def _add_reference_labels(env: gym.Env[Any, Any], rows: Sequence[StepRow]) -> bool:
-    """Fills in the environment's reference labels, if it has any; the only place that asks for them.
-
-    An environment gives them only after its own end, so an episode that was cut short stays unlabelled.
-    """
-    try:
-        reference: Callable[[], Sequence[bool | None]] = env.get_wrapper_attr("reference_labels")
-    except AttributeError:
-        return False
-    try:
-        labels = reference()
-    except UsageError:  # a policy or a time limit ended the episode before the environment did
-        return False
-    for row, label in zip((row for row in rows if row.executed), labels, strict=False):
+def _add_reference_labels(
+    env: gym.Env[Any, Any], rows: Sequence[StepRow], result: RolloutResult
+) -> Labels | None:
+    """Fills in the environment's reference labels, if it has any, and returns them."""
+    labels = reference_labels_of(env)
+    for row, label in zip((row for row in rows if row.executed), labels or (), strict=False):
         row.label = label
-    return any(label is not None for label in labels)
+    if any(label is not None for label in labels or ()):
+        result.labels_from = "reference"
+    return labels
+
+
+def _complete_raw_confidences(result: RolloutResult) -> None:
+    """Gives every step a raw confidence where any has one: what was not recalibrated is raw itself."""
+    if not any(RAW in row.confidence for row in result.steps):
+        return
+    for row in result.steps:
+        others = {name: value for name, value in row.confidence.items() if name not in ("critic", RAW)}
+        own = row.confidence["critic"]
+        row.confidence = {"critic": own, RAW: row.confidence.get(RAW, own), **others}
 
 
 def _add_bank_labels(wrapper: ConfidenceWrapper[Any, Any], result: RolloutResult) -> None:
