@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import gymnasium as gym
 from rich.console import Console
@@ -22,8 +21,10 @@ from ceb_gym.build.parts import LABELERS, make_labeler, split_bank_url
 from ceb_gym.build.specs import build_named, load, parse_spec, parse_value
 from ceb_gym.cli.targets import bank_file, check_target
 from ceb_gym.cli.terminal import PlainConsole
+from ceb_gym.cli.warm import bank_place, bank_warm_runs, check_warm
 from ceb_gym.critics.simple import BaseRateCritic, CountsCritic
 from ceb_gym.errors import ConfigurationError
+from ceb_gym.evaluation.given import GIVEN, source_episodes
 from ceb_gym.evaluation.report import (
     COLUMNS,
     PARTS,
@@ -68,12 +69,24 @@ def add_run_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--episodes", type=int, metavar="N", help="default: the whole stream, or 100 live")
     parser.add_argument("--critic", default="neighbors", help="default: neighbors")
-    parser.add_argument("--labeler", help="default with --stream: the stream's own label rule")
+    parser.add_argument(
+        "--labeler",
+        help="default with --stream: the stream's own label rule; given: its reference labels (an oracle)",
+    )
     parser.add_argument("--policy", default="never", help="default: never")
     parser.add_argument("--deferred-reward", type=float, metavar="X", help="reward of a deferred step")
     parser.add_argument("--retriever", default="tfidf", help="tfidf (default), random or recent")
     parser.add_argument("--bank", default="memory:", help="path or URL; default: in memory, gone afterwards")
     parser.add_argument("--scope", help="default: the environment's id")
+    parser.add_argument(
+        "--warm",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="recorded streams of other runs to bank first, unscored and each into a scope of its own "
+        "(warm/NAME), which the run then reads; they count in no metric",
+    )
     parser.add_argument(
         "--learn",
         default="inline",
@@ -95,29 +108,28 @@ def run_command(args: argparse.Namespace) -> int:
         if getattr(args, name) < 0:
             raise ConfigurationError(f"--{name} is {getattr(args, name)}: give a whole number from 0.")
     _check_targets(args)
-    env, label_rule, episodes = _make_env(args)
+    env, label_rule, episodes, sources = _make_env(args)
     labeler_spec = args.labeler or _own_rule(label_rule)
-    if args.learn != "off" and labeler_spec is None:
-        raise ConfigurationError(
-            "Which labeler is right is never guessed: pass --labeler return:0.99 (Gymnasium rewards), "
-            "success, reward_level, none, or --learn off."
-        )
-    labeler = make_labeler(labeler_spec) if args.learn != "off" else None
-    labeler_name = labeler.name if labeler is not None else "none"
-    wrapped = _wrap(env, args, labeler_spec)
-    estimators: dict[str, Critic] = {"base_rate": BaseRateCritic(), "counts": CountsCritic()}
-    try:
-        with _progress(episodes) as advance:
-            result = rollout(
-                wrapped,
-                _make_agent(args),
-                episodes,
-                seed=args.seed,
-                estimators=estimators,
-                on_episode=advance,
-            )
-    finally:
-        wrapped.close()
+    labeler_name = _labeler_name(args, labeler_spec)
+    check_warm(args, labeler_spec)
+    with bank_place(args) as place:
+        wrapped = _wrap(env, args, "none" if labeler_spec == GIVEN else labeler_spec, place)
+        agent = _make_agent(args)
+        try:
+            bank_warm_runs(args, place, labeler_spec, _progress)
+            with _progress(episodes) as advance:
+                result = rollout(
+                    wrapped,
+                    agent,
+                    episodes,
+                    seed=args.seed,
+                    estimators=_estimators(),
+                    on_episode=advance,
+                    learn_given=labeler_name == GIVEN,
+                    sources=sources,
+                )
+        finally:
+            wrapped.close()
     evaluation = evaluate_rollout(
         result, labeler=labeler_name, label_rule=label_rule, resamples=args.resamples, seed=args.seed
     )
@@ -129,6 +141,24 @@ def run_command(args: argparse.Namespace) -> int:
         _write_json(args.json, result_json(evaluation, settings))
     _print(result, evaluation, args)
     return 1 if result.interrupted else 0
+
+
+def _estimators() -> dict[str, Critic]:
+    return {"base_rate": BaseRateCritic(), "counts": CountsCritic()}
+
+
+def _labeler_name(args: argparse.Namespace, labeler: str | None) -> str:
+    """The name of what labels, "none" for nothing. Raises ConfigurationError where that would be a guess."""
+    if args.learn == "off":
+        return "none"
+    if labeler is None:
+        given = " --labeler given (the stream's own labels, an oracle)," if args.stream is not None else ""
+        raise ConfigurationError(
+            f"Which labeler is right is never guessed: pass{given} --labeler return:0.99 (Gymnasium "
+            "rewards), success, reward_level, none, or --learn off."
+        )
+    made = None if labeler == GIVEN else make_labeler(labeler)
+    return made.name if made is not None else labeler
 
 
 def _own_rule(label_rule: str | None) -> str | None:
@@ -143,7 +173,7 @@ def _own_rule(label_rule: str | None) -> str | None:
 
 def _check_targets(args: argparse.Namespace) -> None:
     """Fails before the run, not after it, where its results could not be written or would destroy inputs."""
-    inputs = [args.stream, bank_file(split_bank_url(args.bank)[0])]
+    inputs = [args.stream, *args.warm, bank_file(split_bank_url(args.bank)[0])]
     if args.json not in (None, "-"):
         check_target(args.json, *inputs)
     if args.report is not None:
@@ -157,8 +187,8 @@ def _check_targets(args: argparse.Namespace) -> None:
             check_target(args.report / name, *inputs)
 
 
-def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, int]:
-    """Returns the environment, the rule behind its reference labels, and how many episodes to run."""
+def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, int, dict[str, str]]:
+    """Returns environment, rule behind its reference labels, number of episodes, and what run each is of."""
     if args.stream is not None:
         if args.env_arg:
             raise ConfigurationError("--env-arg goes with --env, not with --stream.")
@@ -173,7 +203,7 @@ def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, 
         episodes = len(stream) if args.episodes is None else args.episodes
         if episodes > len(stream):
             raise ConfigurationError(f"--episodes is {episodes}, but the stream has {len(stream)}.")
-        return env, stream.header.label_rule, episodes
+        return env, stream.header.label_rule, episodes, source_episodes(stream)
     if args.shuffle:
         raise ConfigurationError("--shuffle goes with --stream.")
     try:
@@ -182,7 +212,7 @@ def _make_env(args: argparse.Namespace) -> tuple[gym.Env[Any, Any], str | None, 
         raise ConfigurationError(
             f"The environment {args.env!r} cannot be made: {type(error).__name__}: {error}"
         ) from error
-    return env, None, LIVE_EPISODES if args.episodes is None else args.episodes
+    return env, None, LIVE_EPISODES if args.episodes is None else args.episodes, {}
 
 
 def _env_arg(text: str) -> tuple[str, Any]:
@@ -193,13 +223,8 @@ def _env_arg(text: str) -> tuple[str, Any]:
 
 
 def _wrap(
-    env: gym.Env[Any, Any], args: argparse.Namespace, labeler: str | None
+    env: gym.Env[Any, Any], args: argparse.Namespace, labeler: str | None, bank: str
 ) -> ConfidenceWrapper[Any, Any]:
-    bank = args.bank
-    if args.scope is not None:
-        if "scope=" in bank:
-            raise ConfigurationError("The scope is given twice, in --bank and by --scope: give it once.")
-        bank += ("&" if "?" in bank else "?") + urlencode({"scope": args.scope})
     return ConfidenceWrapper(
         env,
         critic=args.critic,
@@ -255,6 +280,7 @@ def _settings(args: argparse.Namespace, episodes: int, labeler: str) -> dict[str
         "learn": args.learn,
         "bank": args.bank,
         "scope": args.scope,
+        "warm": [path.name for path in args.warm],
         "episodes": episodes,
         "seed": args.seed,
         "shuffle": args.shuffle,
