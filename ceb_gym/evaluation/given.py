@@ -17,7 +17,7 @@ from ceb_gym.errors import ConfigurationError, UsageError
 from ceb_gym.protocols import Bank
 from ceb_gym.streams.reader import Stream
 from ceb_gym.streams.values import SOURCE_EPISODE
-from ceb_gym.types import StepLabel, Trajectory, TrajectoryKey
+from ceb_gym.types import StepLabel, Trajectory
 
 GIVEN: Final = "given"
 
@@ -114,10 +114,12 @@ class GivenLabels:
 
     def _release(self, bank: Bank, source: str) -> None:
         waiting = self._waiting[source]
+        names = {episode_id for episode_id, _ in waiting}
+        keys = [key for key in bank.pending() if key.episode_id in names]
         while waiting:  # each leaves only when it is labelled: Ctrl-C may come between
             episode_id, labels = waiting[0]
-            labeler, segment = _GivenLabeler(labels), 0
-            while label_stored(bank, labeler, TrajectoryKey(episode_id, segment)) is not None:
-                segment += 1
+            for key in keys:
+                if key.episode_id == episode_id:
+                    label_stored(bank, _GivenLabeler(labels), key)
             waiting.pop(0)
         del self._waiting[source]
