@@ -21,6 +21,7 @@ from ceb_gym.build.arguments import (
 )
 from ceb_gym.build.engines import check_config, close_engine, engine_config, open_engine
 from ceb_gym.build.parts import make_policy, make_reviewer, make_summarizer
+from ceb_gym.critics.recalibration import Recalibration
 from ceb_gym.engine.core import Engine
 from ceb_gym.engine.lane import EarlyReset, Lane
 from ceb_gym.engine.learning import LearnMode
@@ -80,6 +81,9 @@ class ConfidenceWrapper(
         retriever: "tfidf", "random", "recent", or a Retriever.
         summarizer: Spec, import string or Summarizer; default: the environment's own, or "generic".
         on_critic_error: "raise", "unscored", or another critic.
+        recalibrate: "isotonic", "platt" or "beta" pass the critic's scores through a monotone map learned
+            from its own scores and labels in the bank, where that lowers the error on episodes left out;
+            "none" leaves them, as do fewer than 50 such records, or one class. The raw score is stored.
         learn: "inline" (labelled before `step` returns), "background" (`close` waits) or "off" (read only).
         early_reset: For episodes reset before their end: "hold" (kept, not labelled), "label" or "drop".
         on_defer: Observation of a deferred step: "repeat", "append_reason" (text observations), or a
@@ -117,6 +121,7 @@ class ConfidenceWrapper(
         retriever: Any = "tfidf",
         summarizer: Any = None,
         on_critic_error: Any = "raise",
+        recalibrate: Recalibration = "none",
         learn: LearnMode = "inline",
         early_reset: EarlyReset = "hold",
         on_defer: str | Callable[[Any, str], Any] = "repeat",

@@ -11,6 +11,7 @@ from typing import Any
 from ceb_gym.bank.rows import MAX_NAME_CHARS
 from ceb_gym.build.parts import split_bank_url
 from ceb_gym.build.specs import OBJECT, check_members
+from ceb_gym.critics.recalibration import RECALIBRATIONS
 from ceb_gym.engine.lane import LaneSettings
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.protocols import Bank
@@ -122,6 +123,7 @@ def _check_choices(arguments: Mapping[str, Any]) -> None:
     if clock is not None and not callable(clock):
         raise ConfigurationError(f"clock is {clock!r}: pass a callable that returns seconds, or None.")
     choices = {
+        "recalibrate": RECALIBRATIONS,
         "early_reset": ("hold", "label", "drop"),
         "review_on": ("repeat", "every"),
         "journal": ("episode", "step"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ceb_gym.build.parts import check_retriever, make_bank, make_critic, make_labeler, make_retriever
+from ceb_gym.critics.recalibration import recalibrated
 from ceb_gym.engine.core import Engine
 from ceb_gym.engine.judging import Judge, OnCriticError
 from ceb_gym.engine.learning import Learner, LearnMode
@@ -33,6 +34,7 @@ class EngineConfig:
         labeler: Spec, labeler, callable, "none", or None (only where nothing is learned).
         retriever: Spec or Retriever.
         on_critic_error: "raise", "unscored", a spec or a Critic.
+        recalibrate: How the critic's scores are recalibrated, or "none".
         learn: "inline", "background" or "off".
         run_id: First part of episode ids, or None.
         clock: Seconds since the epoch.
@@ -43,6 +45,7 @@ class EngineConfig:
     labeler: Any
     retriever: Any
     on_critic_error: Any
+    recalibrate: str
     learn: LearnMode
     run_id: str | None
     clock: Callable[[], float]
@@ -52,12 +55,19 @@ class EngineConfig:
         """Equal for configurations that can share."""
         values = (self.bank, self.critic, self.labeler, self.retriever, self.on_critic_error, self.learn)
         named = tuple(value if isinstance(value, str) or value is None else id(value) for value in values)
-        return (*named, self.run_id, id(self.clock), id(self.private) if self.private else None, os.getpid())
+        return (
+            *named,
+            self.recalibrate,
+            self.run_id,
+            id(self.clock),
+            id(self.private) if self.private else None,
+            os.getpid(),
+        )
 
 
 def engine_config(arguments: Mapping[str, Any], bank: str | Bank) -> EngineConfig:
     """The part of the wrapper's arguments that makes an engine; a private bank in memory is never shared."""
-    chosen = ("critic", "labeler", "retriever", "on_critic_error", "learn", "run_id")
+    chosen = ("critic", "labeler", "retriever", "on_critic_error", "recalibrate", "learn", "run_id")
     return EngineConfig(
         bank=bank,
         **{name: arguments[name] for name in chosen},
@@ -86,7 +96,7 @@ def _borrowed(bank: Bank) -> Bank:
 
 def check_config(config: EngineConfig) -> None:
     """Builds what needs no bank, so that a wrong spec fails in the constructor and not at the first reset."""
-    make_critic(config.critic)
+    recalibrated(make_critic(config.critic), config.recalibrate)
     check_retriever(config.retriever)
     _on_error(config.on_critic_error)
     if config.learn not in ("inline", "background", "off"):
@@ -115,7 +125,8 @@ def _build(config: EngineConfig) -> Engine:
         bank = _borrowed(config.bank)
     try:
         retriever = make_retriever(config.retriever, bank, url)
-        judge = Judge(bank, retriever, make_critic(config.critic), _on_error(config.on_critic_error))
+        critic = recalibrated(make_critic(config.critic), config.recalibrate)
+        judge = Judge(bank, retriever, critic, _on_error(config.on_critic_error))
         labeler = None if read_only else make_labeler(config.labeler)
         learner = Learner(bank, labeler, config.learn)
         return Engine(

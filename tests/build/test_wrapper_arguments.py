@@ -10,6 +10,7 @@ from ceb_gym.errors import ConfigurationError
 
 GOOD: dict[str, Any] = {
     "clock": None,
+    "recalibrate": "none",
     "early_reset": "hold",
     "review_on": "repeat",
     "journal": "episode",
@@ -47,6 +48,8 @@ def test_arguments_that_can_work_are_accepted(changes: dict[str, Any]) -> None:
     [
         ("clock", 5),
         ("early_reset", "keep"),
+        ("recalibrate", None),
+        ("recalibrate", "Platt"),
         ("review_on", None),
         ("journal", True),
         ("on_defer", "skip"),

@@ -19,6 +19,7 @@ EVERYTHING: dict[str, Any] = {
     "retriever": "recent",
     "summarizer": "generic?state_chars=300",
     "on_critic_error": "unscored",
+    "recalibrate": "beta",
     "learn": "background",
     "early_reset": "label",
     "on_defer": "repeat",
@@ -100,6 +101,7 @@ def test_spec_is_nondeterministic_only_while_the_bank_learns() -> None:
         ({"bank": "memory:?scope={user}"}, "cannot be filled in"),
         ({"on_critic_error": "ignore"}, "no critic 'ignore'"),
         ({"journal": "all"}, "journal is 'all'"),
+        ({"recalibrate": "sigmoid"}, "recalibrate is 'sigmoid': choose one of isotonic, platt, beta, none"),
         ({"clock": 5}, "clock is 5"),
     ],
 )
