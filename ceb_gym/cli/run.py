@@ -27,10 +27,13 @@ from ceb_gym.errors import ConfigurationError
 from ceb_gym.evaluation.given import GIVEN, source_episodes
 from ceb_gym.evaluation.report import (
     COLUMNS,
+    GAP_COLUMNS,
+    GAP_TITLE,
     PARTS,
     REPORT_FILES,
     Evaluation,
     evaluate_rollout,
+    gap_rows,
     notes,
     result_json,
     table_rows,
@@ -301,6 +304,11 @@ def _print(result: RolloutResult, evaluation: Evaluation, args: argparse.Namespa
         table = Table(Column("estimator", no_wrap=True), *COLUMNS, title=title, title_justify="left")
         for row in table_rows(evaluation, args.critic, part):
             table.add_row(*(cell.replace(" [", "\n[") for cell in row))
+        console.print(table)
+    if gaps := gap_rows(evaluation):
+        table = Table(*GAP_COLUMNS, title=GAP_TITLE, title_justify="left")
+        for row in gaps:
+            table.add_row(*row)
         console.print(table)
 
 

@@ -9,13 +9,28 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ceb_gym.evaluation.curves import Curve, curve_over_stream, save_curve
+from ceb_gym.evaluation.gaps import GAP_METRICS, Gap, gap_between, gap_json, verdict_of
+from ceb_gym.evaluation.given import GIVEN
 from ceb_gym.evaluation.metrics import MetricSummary, summarize
 from ceb_gym.evaluation.reliability import has_matplotlib, save_reliability_diagram
-from ceb_gym.evaluation.rollout import RolloutResult, StepRow
+from ceb_gym.evaluation.rollout import RAW, RolloutResult, StepRow
 
-REPORT_FILES = ("report.md", "results.json", "steps.jsonl", "reliability.png", "reliability_later_steps.png")
+CURVE_FILE = "curve.png"
+REPORT_FILES = (
+    "report.md",
+    "results.json",
+    "steps.jsonl",
+    "reliability.png",
+    "reliability_later_steps.png",
+    CURVE_FILE,
+)
 PARTS = {"all": "All steps", "later_steps": "Steps after the first of each episode"}
 COLUMNS = ("steps", "pos.", "ECE", "Brier", "skill", "AUC", "scored")
+YARDSTICK = "counts"
+GAP_TITLE = f"Critic minus {YARDSTICK}, on the same steps"
+GAP_COLUMNS = ("steps", "metric", "difference", "the critic is")
+_SHOWN_IN_CURVE = ("critic", RAW, "base_rate", YARDSTICK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,9 @@ class Evaluation:
         run: What the agent achieved: number of episodes, mean return, success rate (None where the
             environment states no success), steps executed, proposals deferred.
         first_revision: The scope's revision at the first reset: above 0, the bank was not empty.
+        gaps: By part, the critic's differences to the counting table; None where no step has both scores, and
+            empty where there is no such table.
+        curve: Metrics over the run; None without any labelled step.
     """
 
     summaries: Mapping[str, Mapping[str, MetricSummary]]
@@ -39,10 +57,12 @@ class Evaluation:
     n_unlabelled: int
     run: Mapping[str, float | int | None]
     first_revision: int
+    gaps: Mapping[str, Gap | None]
+    curve: Curve | None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what `ceb run --json` writes: critic, base_rate_critic, counts_critic, bank_labels."""
-        names = {name: name if name == "critic" else f"{name}_critic" for name in self.summaries}
+        """Returns what `ceb run --json` writes: critic, base_rate_critic, counts_critic, bank_labels, ..."""
+        names = {name: name if name in ("critic", RAW) else f"{name}_critic" for name in self.summaries}
         return {
             **{
                 names[name]: {part: summary.to_json() for part, summary in parts.items()}
@@ -53,6 +73,8 @@ class Evaluation:
             "n_unlabelled": self.n_unlabelled,
             "run": dict(self.run),
             "first_revision": self.first_revision,
+            f"gap_to_{YARDSTICK}": {part: gap_json(gap) for part, gap in self.gaps.items()},
+            "curve": None if self.curve is None else self.curve.to_json(),
         }
 
 
@@ -76,18 +98,23 @@ def evaluate_rollout(
     labelled = [row for row in result.steps if row.label is not None]
     names = list(result.steps[0].confidence) if result.steps else ["critic"]
     parts = {"all": labelled, "later_steps": [row for row in labelled if row.step_index > 0]}
+    groups = {episode.episode: episode.source or f"episode {episode.episode}" for episode in result.episodes}
     own_labels = result.labels_from != "reference"
     evaluated_by = labeler if own_labels else f"reference labels ({label_rule or 'annotated'})"
     return Evaluation(
         summaries={
-            name: {part: _summary(name, rows, resamples, seed) for part, rows in parts.items()}
+            name: {part: _summary(name, rows, groups, resamples, seed) for part, rows in parts.items()}
             for name in names
         },
-        bank_labels="oracle" if own_labels or labeler == label_rule else labeler,
+        bank_labels="oracle" if own_labels or labeler in (label_rule, GIVEN) else labeler,
         evaluated_by=evaluated_by,
         n_unlabelled=sum(row.executed and row.label is None for row in result.steps),
         run=_achieved(result),
         first_revision=result.steps[0].bank_revision if result.steps else 0,
+        gaps={
+            part: _gap(rows, groups, resamples, seed) for part, rows in parts.items() if YARDSTICK in names
+        },
+        curve=_curve(labelled, names, len(result.episodes)) if labelled else None,
     )
 
 
@@ -103,13 +130,37 @@ def _achieved(result: RolloutResult) -> dict[str, float | int | None]:
     }
 
 
-def _summary(name: str, rows: Sequence[StepRow], resamples: int, seed: int) -> MetricSummary:
+def _gap(rows: Sequence[StepRow], groups: Mapping[int, str], resamples: int, seed: int) -> Gap | None:
+    if not rows:
+        return None
+    return gap_between(
+        [row.confidence["critic"] for row in rows],
+        [row.confidence[YARDSTICK] for row in rows],
+        [bool(row.label) for row in rows],
+        [groups[row.episode] for row in rows],
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def _curve(rows: Sequence[StepRow], names: Sequence[str], n_episodes: int) -> Curve:
+    return curve_over_stream(
+        {name: [row.confidence[name] for row in rows] for name in names},
+        [bool(row.label) for row in rows],
+        [row.episode for row in rows],
+        n_episodes,
+    )
+
+
+def _summary(
+    name: str, rows: Sequence[StepRow], groups: Mapping[int, str], resamples: int, seed: int
+) -> MetricSummary:
     if not rows:
         return MetricSummary.of_no_steps()
     return summarize(
         [row.confidence[name] for row in rows],
         [bool(row.label) for row in rows],
-        [str(row.episode) for row in rows],
+        [groups[row.episode] for row in rows],
         resamples=resamples,
         seed=seed,
     )
@@ -120,7 +171,6 @@ def table_rows(evaluation: Evaluation, critic_name: str, part: str) -> list[tupl
     rows: list[tuple[str, ...]] = []
     for name, parts in evaluation.summaries.items():
         summary = parts[part]
-        shown = critic_name if name == "critic" else name
         cells = (
             str(summary.n_steps),
             _number(summary.base_rate),
@@ -130,8 +180,28 @@ def table_rows(evaluation: Evaluation, critic_name: str, part: str) -> list[tupl
             _number(summary.auc, summary.ci.get("auc")),
             "-" if summary.coverage is None else f"{summary.coverage:.0%}",
         )
-        rows.append((shown, *cells))
+        rows.append((shown_name(name, critic_name), *cells))
     return rows
+
+
+def shown_name(name: str, critic_name: str) -> str:
+    """What an estimator is called in tables."""
+    return {"critic": critic_name, RAW: f"{critic_name} (raw)"}.get(name, name)
+
+
+def gap_rows(evaluation: Evaluation) -> list[tuple[str, ...]]:
+    """Cells of the table of differences, in the order of `GAP_COLUMNS`; none without a gap."""
+    return [
+        (
+            "all" if part == "all" else "later",
+            shown,
+            _number(gap[name].difference, gap[name].ci),
+            verdict_of(name, gap[name]),
+        )
+        for part, gap in evaluation.gaps.items()
+        if gap is not None
+        for name, shown in GAP_METRICS.items()
+    ]
 
 
 def _number(value: float | None, interval: tuple[float, float] | None = None) -> str:
@@ -149,9 +219,9 @@ def step_rows_json(result: RolloutResult) -> str:
 def write_report(
     folder: Path, result: RolloutResult, evaluation: Evaluation, critic_name: str, settings: Mapping[str, Any]
 ) -> list[Path]:
-    """Writes report.md, results.json, steps.jsonl and the reliability diagrams; returns their paths.
+    """Writes report.md, results.json, steps.jsonl and the figures; returns their paths.
 
-    Without matplotlib there are no diagrams, and the report says so.
+    Without matplotlib there are no figures, and the report says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     steps, results = folder / "steps.jsonl", folder / "results.json"
@@ -159,6 +229,11 @@ def write_report(
     results.write_text(result_json(evaluation, settings), encoding="utf-8")
     title = f"{critic_name} on {settings.get('source', 'this run')}"
     diagrams = _write_diagrams(folder, result, title) if has_matplotlib() else []
+    if evaluation.curve is not None and has_matplotlib():
+        names = {name: shown_name(name, critic_name) for name in evaluation.summaries}
+        drawn = {name: names[name] for name in _SHOWN_IN_CURVE if name in names}
+        save_curve(folder / CURVE_FILE, evaluation.curve, title=title, names=drawn)
+        diagrams.append(folder / CURVE_FILE)
     report = folder / "report.md"
     report.write_text(_markdown(evaluation, critic_name, settings, diagrams), encoding="utf-8")
     return [report, results, steps, *diagrams]
@@ -192,9 +267,9 @@ def _markdown(
     header = ("estimator", *COLUMNS)
     tables: list[str] = []
     for part, title in PARTS.items():
-        tables += [f"## {title}", "", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-        tables += ["| " + " | ".join(row) + " |" for row in table_rows(evaluation, critic_name, part)]
-        tables += [""]
+        tables += [f"## {title}", "", *_table(header, table_rows(evaluation, critic_name, part)), ""]
+    if gaps := gap_rows(evaluation):
+        tables += [f"## {GAP_TITLE}", "", *_table(GAP_COLUMNS, gaps), ""]
     lines = [
         f"# Confidence of {critic_name} on {settings.get('source', 'this run')}",
         "",
@@ -203,14 +278,20 @@ def _markdown(
         "Intervals: 95 %, from resampling episodes. Skill: 1 - Brier / Brier of the positive rate.",
         "",
     ]
-    lines += [f"![Reliability diagram of {critic_name}]({path.name})\n" for path in diagrams]
+    for path in diagrams:
+        kind = "Curve over the stream" if path.name == CURVE_FILE else "Reliability diagram"
+        lines += [f"![{kind} of {critic_name}]({path.name})\n"]
     if not diagrams:
-        lines += [
-            "No reliability diagram: it needs scored, labelled steps and `pip install 'ceb-gym[plots]'`.\n"
-        ]
+        lines += ["No figures: they need scored, labelled steps and `pip install 'ceb-gym[plots]'`.\n"]
     lines += ["## Settings", ""]
     lines += [f"- {name}: `{value}`" for name, value in settings.items()]
     return "\n".join(lines) + "\n"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)] + [
+        "| " + " | ".join(row) + " |" for row in rows
+    ]
 
 
 def notes(evaluation: Evaluation) -> list[str]:
@@ -227,8 +308,8 @@ def notes(evaluation: Evaluation) -> list[str]:
     ]
     if evaluation.bank_labels == "oracle":
         lines.append(
-            "The bank learned from the same rule that it is evaluated by, so this is an upper bound and not "
-            "the method of the paper, which learns from hindsight votes."
+            "The bank learned from the labels that it is evaluated by, so this is an upper bound and not the "
+            "method of the paper, which learns from hindsight votes."
         )
     if evaluation.first_revision:
         lines.append(

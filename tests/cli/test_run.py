@@ -89,6 +89,7 @@ def test_same_seed_gives_the_same_bytes(source: str, stream: Path, tmp_path: Pat
         assert main(["run", *arguments, "--seed", "3", "--resamples", "40", "--report", str(folder)]) == 0
         files.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
     assert list(files[0]) == [
+        "curve.png",
         "reliability.png",
         "reliability_later_steps.png",
         "report.md",
