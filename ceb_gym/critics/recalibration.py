@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
@@ -25,6 +24,9 @@ NEWEST_PAIRS = 10_000  # bounds the cost of one fit; older scores say less about
 _FOLDS = 5
 _LIMIT = 0.001
 _PULL = 1.0
+_PULL_OF_INTERCEPT = 1e-6  # only so that there is always one best answer
+_MOST_STEPS = 50
+_SMALLEST_STEP = 1e-9
 
 FloatArray = NDArray[np.float64]
 ScoreMap = Callable[[FloatArray], FloatArray]
@@ -190,7 +192,8 @@ def _fit_beta(scores: FloatArray, labels: FloatArray) -> ScoreMap:
 
 
 def _logit_column(scores: FloatArray) -> FloatArray:
-    return _beta_columns(scores).sum(axis=1, keepdims=True)
+    logit: FloatArray = _beta_columns(scores).sum(axis=1, keepdims=True)
+    return logit
 
 
 def _beta_columns(scores: FloatArray) -> FloatArray:
@@ -202,21 +205,52 @@ def _fit_curve(
     columns: Callable[[FloatArray], FloatArray], scores: FloatArray, labels: FloatArray
 ) -> ScoreMap:
     """Logistic regression with slopes of at least 0, drawn to 1: with an intercept of 0 that is identity."""
-    matrix = columns(scores)
-    signs = 2 * labels - 1
+    matrix = np.column_stack([columns(scores), np.ones_like(scores)])
+    n_slopes = matrix.shape[1] - 1
+    target = np.array([1.0] * n_slopes + [0.0])
+    pull = np.array([_PULL] * n_slopes + [_PULL_OF_INTERCEPT])
+    lowest = np.array([0.0] * n_slopes + [-np.inf])
 
-    def loss(weights: FloatArray) -> tuple[float, FloatArray]:
-        slopes, intercept = weights[:-1], weights[-1]
-        margins = signs * (matrix @ slopes + intercept)
-        pulls = -signs * expit(-margins)
-        value = np.logaddexp(0.0, -margins).sum() + _PULL / 2 * ((slopes - 1) ** 2).sum()
-        gradient = np.append(matrix.T @ pulls + _PULL * (slopes - 1), pulls.sum())
-        return float(value) / labels.size, gradient / labels.size
+    def loss(weights: FloatArray) -> float:
+        margins = matrix @ weights
+        misfit = (np.logaddexp(0.0, margins) - labels * margins).sum()
+        return float(misfit + pull @ (weights - target) ** 2 / 2)
 
-    start = np.append(np.ones(matrix.shape[1]), 0.0)
-    bounds = [(0.0, None)] * matrix.shape[1] + [(None, None)]
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-12})
-    return _Curve(columns, found.x[:-1], float(found.x[-1]))
+    def newton_step(weights: FloatArray) -> FloatArray:
+        chances = expit(matrix @ weights)
+        gradient = matrix.T @ (chances - labels) + pull * (weights - target)
+        curvature = (matrix.T * (chances * (1 - chances))) @ matrix + np.diag(pull)
+        free = (weights > lowest) | (gradient < 0)
+        step = np.zeros_like(weights)
+        step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+        return step
+
+    weights = _descend(loss, newton_step, target, lowest)
+    return _Curve(columns, weights[:-1], float(weights[-1]))
+
+
+def _descend(
+    loss: Callable[[FloatArray], float],
+    newton_step: Callable[[FloatArray], FloatArray],
+    start: FloatArray,
+    lowest: FloatArray,
+) -> FloatArray:
+    """Where a convex loss is least among weights of at least `lowest`.
+
+    Source: projected Newton steps, Bertsekas (1982).
+    """
+    weights = start
+    for _ in range(_MOST_STEPS):
+        step, length, before = newton_step(weights), 1.0, loss(weights)
+        moved = np.maximum(weights + step, lowest)
+        while loss(moved) > before and length > _SMALLEST_STEP:
+            length /= 2
+            moved = np.maximum(weights + length * step, lowest)
+        change = float(np.abs(moved - weights).max())
+        weights = moved
+        if change < _SMALLEST_STEP:
+            break
+    return weights
 
 
 _METHODS: Mapping[str, Callable[[FloatArray, FloatArray], ScoreMap]] = {
