@@ -49,11 +49,11 @@ system-packages:
 
 run: $(VENV)/.installed-run
 ifeq ($(DATA),)
-	$(BIN)/ceb run $(LIVE) --critic neighbors --report $(OUT)/live --show-last
+	$(BIN)/ceb run $(LIVE) --report $(OUT)/live --show-last
 else
 	@mkdir -p $(OUT)
 	$(BIN)/ceb import intercode-logs "$(DATA)" --out "$(STREAM).jsonl"
-	$(BIN)/ceb run --stream "$(STREAM).jsonl" --critic neighbors --report "$(STREAM)"
+	$(BIN)/ceb run --stream "$(STREAM).jsonl" --report "$(STREAM)"
 endif
 
 test: $(VENV)/.installed-dev system-packages

@@ -68,8 +68,8 @@ class ConfidenceWrapper(
 
     Args:
         env: Any Gymnasium environment.
-        critic: Spec such as "neighbors", "counts", "base_rate", "constant:0.7", "module:Class?option=1", or a
-            `protocols.Critic`.
+        critic: Spec such as "precedent", "neighbors", "counts", "base_rate", "rules", "constant:0.7",
+            "module:Class?option=1", "A | B?until=30", or a `protocols.Critic`.
         bank: Path or URL, with an optional scope template and further scopes to read:
             "bank.db?scope={env_id}/{user}&read_scopes=other", "memory:" (private), or an open `Bank`.
         labeler: "return:gamma", "success", "reward_level", "none", a callable or a labeler. Required
@@ -112,7 +112,7 @@ class ConfidenceWrapper(
     def __init__(
         self,
         env: gym.Env[ObsType, ActType],
-        critic: Any = "neighbors",
+        critic: Any = "precedent",
         bank: str | Bank = "memory:",
         labeler: Any = None,
         policy: Any = "never",

@@ -71,7 +71,7 @@ def add_run_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--agent", help="random, planner[:skill], recorded (default with --stream) or module:function"
     )
     parser.add_argument("--episodes", type=int, metavar="N", help="default: the whole stream, or 100 live")
-    parser.add_argument("--critic", default="neighbors", help="default: neighbors")
+    parser.add_argument("--critic", default="precedent", help="default: precedent")
     parser.add_argument(
         "--labeler",
         help="default with --stream: the stream's own label rule; given: its reference labels (an oracle)",

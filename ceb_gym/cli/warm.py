@@ -95,4 +95,9 @@ def bank_warm_runs(args: argparse.Namespace, place: str, labeler: str | None, pr
             if warm.n_banked
             else "is in the bank already and is not banked twice"
         )
+        if warm.n_waiting:
+            done += (
+                f"; {warm.n_waiting} of its episodes wait for labels, since a process that was killed holds "
+                "them for up to ten minutes"
+            )
         print(f"warm scope {warm.scope}: {done}", file=sys.stderr)

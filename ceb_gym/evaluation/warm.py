@@ -16,7 +16,7 @@ from ceb_gym.build.parts import make_bank, make_critic, make_labeler
 from ceb_gym.engine.learning import label_stored
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.evaluation.given import GIVEN, GivenLabels, reference_labels_of, source_episodes
-from ceb_gym.protocols import Bank, Critic
+from ceb_gym.protocols import Bank, Critic, LearningCritic
 from ceb_gym.streams import Stream, read_stream
 from ceb_gym.types import Precedents, Query, Verdict
 from ceb_gym.wrapper import ConfidenceWrapper
@@ -51,8 +51,11 @@ class Unscored:
         return getattr(self._critic, name)
 
     def judge(self, queries: Sequence[Query], precedents: Sequence[Precedents]) -> list[Verdict]:
-        """Returns an unscored verdict for each query."""
-        return [Verdict(None, source=self.name)] * len(queries)
+        """Returns an unscored verdict for each query, with the features of a critic that learns from them."""
+        if not isinstance(self._critic, LearningCritic):
+            return [Verdict(None, source=self.name)] * len(queries)
+        judged = self._critic.judge(queries, precedents)
+        return [Verdict(None, source=self.name, features=verdict.features) for verdict in judged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,13 @@ class WarmScope:
     Attributes:
         scope: Where its records are.
         n_banked: Episodes banked now; 0 where the scope held them already.
+        n_waiting: Episodes still without labels: a process that was killed held them, and its claim has not
+            run out yet. The next pass labels them.
     """
 
     scope: str
     n_banked: int
+    n_waiting: int = 0
 
 
 def warm_scope(path: Path) -> str:
@@ -126,10 +132,12 @@ def bank_stream(
                 f"The scope {scope} holds more episodes than {path}: two processes banked it at once. "
                 "Start again with a new bank."
             )
-        place.put_setting(scope, _DONE_SETTING, str(len(stream)))
+        n_waiting = len(place.pending(scope))
+        if not n_waiting:
+            place.put_setting(scope, _DONE_SETTING, str(len(stream)))
     finally:
         place.close()
-    return WarmScope(scope, len(stream) - done)
+    return WarmScope(scope, len(stream) - done, n_waiting)
 
 
 def _is_banked(bank: Bank, scope: str, path: Path, digest: str, labeler: Any) -> bool:

@@ -122,7 +122,7 @@ def test_live_run_prints_the_table_with_later_steps_apart(capsys: pytest.Capture
     arguments = [*LIVE, "--labeler", "success?reward_above=0", "--episodes", "12", "--resamples", "20"]
     assert main(["run", *arguments, "--show-last"]) == 0
     printed = capsys.readouterr().out
-    for expected in ("All steps", "Steps after the first", "neighbors", "base_rate", "counts", "Episode 11"):
+    for expected in ("All steps", "Steps after the first", "precedent", "base_rate", "counts", "Episode 11"):
         assert expected in printed
 
 
@@ -304,3 +304,8 @@ def test_a_report_without_matplotlib_says_what_is_missing(
         "steps.jsonl",
     ]
     assert "pip install 'ceb-gym[plots]'" in (tmp_path / "r" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(("method", "code"), [("beta", 0), ("isotonic", 0), ("sharpen", 2)])
+def test_recalibration_can_be_asked_for(method: str, code: int, stream: Path) -> None:
+    assert main(["run", "--stream", str(stream), "--recalibrate", method, "--resamples", "0"]) == code

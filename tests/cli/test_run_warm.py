@@ -179,6 +179,37 @@ def test_given_labels_of_a_warm_pass_cut_short_between_storing_and_labelling_are
     assert labels == {f"press button {number}": number % 2 == 0 for number in range(4)}
 
 
+def test_an_episode_that_a_killed_pass_holds_is_waited_for_and_labelled_later(
+    others: Path, tmp_path: Path
+) -> None:
+    bank = tmp_path / "bank.db"
+    url = f"sqlite:///{bank}"
+
+    def killed_before_labelling(trajectory: Any) -> list[bool]:
+        raise KeyboardInterrupt
+
+    killed_before_labelling.__qualname__ = "same"
+    with pytest.raises(KeyboardInterrupt):
+        bank_stream(others, bank=url, labeler=killed_before_labelling, critic="neighbors")
+    holder = SqlBank(url)
+    claim = holder.claim(holder.pending("warm/others")[0])
+    assert claim is not None
+
+    def same(trajectory: Any) -> list[bool]:
+        return [True] * len(trajectory.steps)
+
+    same.__qualname__ = "same"
+    first = bank_stream(others, bank=url, labeler=same, critic="neighbors")
+    assert (first.n_banked, first.n_waiting) == (8, 1)
+    holder.release(claim)
+    holder.close()
+    second = bank_stream(others, bank=url, labeler=same, critic="neighbors")
+    assert (second.n_banked, second.n_waiting) == (0, 0)
+    opened = open_bank(bank)
+    assert len(opened.records("warm/others")) == 23
+    opened.close()
+
+
 def test_another_stream_or_labeler_under_the_same_name_is_refused(
     stream: Path, others: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
