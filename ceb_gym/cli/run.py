@@ -73,6 +73,9 @@ def add_run_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--episodes", type=int, metavar="N", help="default: the whole stream, or 100 live")
     parser.add_argument("--critic", default="precedent", help="default: precedent")
     parser.add_argument(
+        "--recalibrate", default="none", help="isotonic, platt or beta: map the critic's scores to the labels"
+    )
+    parser.add_argument(
         "--labeler",
         help="default with --stream: the stream's own label rule; given: its reference labels (an oracle)",
     )
@@ -235,6 +238,7 @@ def _wrap(
         labeler=labeler,
         policy=args.policy,
         retriever=args.retriever,
+        recalibrate=args.recalibrate,
         learn=args.learn,
         deferred_reward=args.deferred_reward,
         seed=args.seed,
@@ -277,6 +281,7 @@ def _settings(args: argparse.Namespace, episodes: int, labeler: str) -> dict[str
         "source": args.env if args.env is not None else args.stream.name,
         "agent": args.agent or "recorded",
         "critic": args.critic,
+        "recalibrate": args.recalibrate,
         "labeler": labeler,
         "policy": args.policy,
         "retriever": args.retriever,

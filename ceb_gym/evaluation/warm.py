@@ -16,7 +16,7 @@ from ceb_gym.build.parts import make_bank, make_critic, make_labeler
 from ceb_gym.engine.learning import label_stored
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.evaluation.given import GIVEN, GivenLabels, reference_labels_of, source_episodes
-from ceb_gym.protocols import Bank, Critic, LearningCritic
+from ceb_gym.protocols import Bank, Critic
 from ceb_gym.streams import Stream, read_stream
 from ceb_gym.types import Precedents, Query, Verdict
 from ceb_gym.wrapper import ConfidenceWrapper
@@ -26,36 +26,35 @@ REPLAY: Final = "ceb_envs:ceb/Replay-v0"
 _SOURCE_SETTING = "warm_source"
 _DONE_SETTING = "warm_done"
 _PLACE = re.compile(r"-(\d+)-\d+-(\d+)$")  # of an episode in a stream: where its pass began, how many since
-_NOT_PASSED_ON = ("fit", "incremental")
 
 
 class Unscored:
-    """Another critic without its score: the same precedents and features, but nothing is judged.
+    """Stands in for the run's critic: the same precedents, all features of them, but no score.
 
-    What it banks is unscored, so that nothing of these runs can be mistaken for a past score of the critic.
+    What it banks is unscored, so that nothing of these runs can be mistaken for a past score of the critic,
+    and a critic that asks a language model costs nothing.
 
     Args:
-        critic: Says how many precedents are looked up, and whatever else a critic says about itself.
+        critic: Says how many precedents are looked up. With none, no features are stored: a critic that wants
+            them computes them from the records' text.
     """
 
     name = "unscored"
 
     def __init__(self, critic: Critic) -> None:
-        self._critic = critic
         self.k = critic.k
-
-    def __getattr__(self, name: str) -> Any:
-        # what it would learn from the bank serves the score only, which is left out
-        if name in _NOT_PASSED_ON or name.startswith("__") or "_critic" not in vars(self):
-            raise AttributeError(name)
-        return getattr(self._critic, name)
+        self._critic_name = critic.name
 
     def judge(self, queries: Sequence[Query], precedents: Sequence[Precedents]) -> list[Verdict]:
-        """Returns an unscored verdict for each query, with the features of a critic that learns from them."""
-        if not isinstance(self._critic, LearningCritic):
-            return [Verdict(None, source=self.name)] * len(queries)
-        judged = self._critic.judge(queries, precedents)
-        return [Verdict(None, source=self.name, features=verdict.features) for verdict in judged]
+        """Returns an unscored verdict for each query, with its features."""
+        return [
+            Verdict(
+                None,
+                source=self.name,
+                features=query_features(query, found, self._critic_name) if self.k else {},
+            )
+            for query, found in zip(queries, precedents, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from ceb_gym.bank.store import SqlBank
-from ceb_gym.build.parts import make_critic
 from ceb_gym.cli.main import main
-from ceb_gym.critics.simple import NeighborsCritic
+from ceb_gym.critics.simple import CountsCritic, NeighborsCritic
 from ceb_gym.evaluation.given import GivenLabels
 from ceb_gym.evaluation.report import evaluate_rollout
 from ceb_gym.evaluation.rollout import RAW, EpisodeRow, RolloutResult, StepRow
 from ceb_gym.evaluation.warm import Unscored, bank_stream
+from ceb_gym.features import FEATURES_VERSION, query_features
 from ceb_gym.protocols import LearningCritic
 from ceb_gym.streams import RecordedEpisode, RecordedStep, StreamHeader, write_stream
 from ceb_gym.streams.reward_rules import reward_level_labels
 from ceb_gym.streams.values import SOURCE_EPISODE
-from ceb_gym.types import Precedents, Query, Verdict
+from ceb_gym.types import Precedents, Query
 
 RULE = "reward_level?first_baseline=0"
 
@@ -96,7 +96,7 @@ def test_what_is_banked_warm_is_unscored_but_has_features_and_labels(
     stream: Path, others: Path, tmp_path: Path
 ) -> None:
     bank = tmp_path / "bank.db"
-    assert run("--stream", stream, "--warm", others, "--bank", bank) == 0
+    assert run("--stream", stream, "--warm", others, "--bank", bank, "--critic", "precedent") == 0
     opened = open_bank(bank)
     warm, own = opened.records("warm/others"), opened.records("toy")
     opened.close()
@@ -105,6 +105,7 @@ def test_what_is_banked_warm_is_unscored_but_has_features_and_labels(
         (None, "unscored", RULE)
     }
     assert all(record.features.keys() == own[0].features.keys() for record in warm)
+    assert warm[-1].features["features_version"] == FEATURES_VERSION
     assert all(record.confidence is not None for record in own)
 
 
@@ -293,15 +294,14 @@ def test_a_warm_bank_can_be_judged_by_without_learning(stream: Path, others: Pat
     assert len({row["confidence"]["base_rate"] for row in rows}) == 1 and rows[0]["productive_precedents"] > 0
 
 
-def test_unscored_passes_on_what_a_critic_says_about_itself_but_learns_nothing() -> None:
-    critic = NeighborsCritic(k=7)
-    critic.wants = "precedents"  # type: ignore[attr-defined]  # whatever later critics declare
-    unscored: Any = Unscored(critic)
-    assert (unscored.k, unscored.wants) == (7, "precedents")
-    assert not isinstance(unscored, LearningCritic)
+def test_unscored_looks_up_as_many_precedents_and_gives_features_without_learning() -> None:
+    unscored: Any = Unscored(NeighborsCritic(k=7))
+    assert unscored.k == 7 and not isinstance(unscored, LearningCritic)
     query = Query("e", "s", 0, "i", "t", "s", "a", (), False, 0)
-    assert unscored.judge([query], [Precedents()]) == [Verdict(None, source="unscored")]
-    assert make_critic(unscored) is unscored
+    (verdict,) = unscored.judge([query], [Precedents()])
+    assert (verdict.confidence, verdict.source) == (None, "unscored")
+    assert verdict.features == query_features(query, Precedents(), "neighbors")
+    assert Unscored(CountsCritic()).judge([query], [Precedents()])[0].features == {}
 
 
 def test_given_learns_from_the_streams_labels_after_each_episode(tmp_path: Path) -> None:
