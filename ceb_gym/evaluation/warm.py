@@ -16,6 +16,7 @@ from ceb_gym.build.parts import make_bank, make_critic, make_labeler
 from ceb_gym.engine.learning import label_stored
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.evaluation.given import GIVEN, GivenLabels, reference_labels_of, source_episodes
+from ceb_gym.features import query_features
 from ceb_gym.protocols import Bank, Critic
 from ceb_gym.streams import Stream, read_stream
 from ceb_gym.types import Precedents, Query, Verdict
