@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from ceb_gym.errors import ConfigurationError, LabelerError
-from ceb_gym.streams.reward_rules import reward_level_labels
+from ceb_gym.streams.reward_rules import reward_level_labels, reward_level_name
 from ceb_gym.text import number_text
 from ceb_gym.types import Step, StepLabel, Trajectory
 
@@ -63,9 +63,7 @@ class RewardLevelLabeler:
         self._first_baseline = first_baseline
         self._decimals = decimals
         shown = first_baseline if isinstance(first_baseline, str) else number_text(first_baseline)
-        self.name = f"reward_level?first_baseline={shown}"
-        if decimals != 4:
-            self.name += f"&decimals={decimals}".lower()
+        self.name = reward_level_name(shown, decimals)
 
     def label(self, trajectory: Trajectory, past_rewards: Sequence[Sequence[float]] = ()) -> list[StepLabel]:
         """Returns a label for each executed step."""

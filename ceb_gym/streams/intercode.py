@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from ceb_gym.errors import ConfigurationError, StreamError
 from ceb_gym.streams.codec import FormatFault, finite_number
-from ceb_gym.streams.reward_rules import reward_level_labels
+from ceb_gym.streams.reward_rules import reward_level_labels, reward_level_name
 from ceb_gym.streams.values import RecordedEpisode, RecordedStep, StreamHeader
 
 ENV_ID: Final = "intercode-bash"
@@ -93,9 +93,7 @@ def import_intercode_logs(
                 episodes.append(episode)
     notes += [f"{text}: {number}." for text, number in sorted(counts.items())]
     provenance = {"importer": "intercode-logs", "sha256": digests}
-    rule = f"reward_level?first_baseline={first_baseline}"
-    if decimals != 4:
-        rule += f"&decimals={decimals}".lower()
+    rule = reward_level_name(first_baseline, decimals)
     return ImportedRuns(StreamHeader(ENV_ID, rule, provenance), tuple(episodes), tuple(notes))
 
 

@@ -7,6 +7,13 @@ from typing import Final
 
 MIN_RISE: Final = 0.05
 GOOD_LEVEL: Final = 0.7
+DECIMALS: Final = 4
+
+
+def reward_level_name(first_baseline: str, decimals: int | None) -> str:
+    """The rule's canonical spec string, the same for labelers and for streams' reference labels."""
+    name = f"reward_level?first_baseline={first_baseline}"
+    return name if decimals == DECIMALS else f"{name}&decimals={decimals}".lower()
 
 
 def reward_level_labels(
