@@ -57,13 +57,32 @@ def query_features(query: Query, precedents: Precedents, critic: str) -> dict[st
 
     Past scores count only where they are those of the named critic.
     """
+    groups = _features_by_group(query, precedents, critic)
     return {
         VERSION_KEY: float(FEATURES_VERSION),
-        **step_features(query),
-        **_action_features(query),
-        **_loop_features(query),
-        **_outcome_features(query),
-        **_precedent_features(query, precedents, critic),
+        **{k: v for group in groups.values() for k, v in group.items()},
+    }
+
+
+@lru_cache(maxsize=1)
+def feature_groups() -> dict[str, tuple[str, ...]]:
+    """The names of all features by what they are about, in the order of `query_features`.
+
+    Returns:
+        `position` in the episode and exact repeats, the `action` beside the task, `loops` (the action beside
+        earlier ones), `outcomes` so far, and `precedents`.
+    """
+    query = Query("", "", 0, "", "", "", "", (), False, 0)
+    return {group: tuple(found) for group, found in _features_by_group(query, Precedents(), "").items()}
+
+
+def _features_by_group(query: Query, precedents: Precedents, critic: str) -> dict[str, dict[str, float]]:
+    return {
+        "position": step_features(query),
+        "action": _action_features(query),
+        "loops": _loop_features(query),
+        "outcomes": _outcome_features(query),
+        "precedents": _precedent_features(query, precedents, critic),
     }
 
 

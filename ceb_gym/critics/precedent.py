@@ -13,7 +13,14 @@ from sklearn.ensemble import ExtraTreesClassifier
 
 from ceb_gym.critics.forest import CompactForest, FloatArray
 from ceb_gym.errors import ConfigurationError
-from ceb_gym.features import FEATURES_VERSION, LOOP_WINDOW, VERSION_KEY, is_repeated, query_features
+from ceb_gym.features import (
+    FEATURES_VERSION,
+    LOOP_WINDOW,
+    VERSION_KEY,
+    feature_groups,
+    is_repeated,
+    query_features,
+)
 from ceb_gym.protocols import Critic
 from ceb_gym.types import HistoryItem, Precedents, Query, Record, Verdict
 
@@ -25,8 +32,8 @@ MIN_LEAF = 5
 _MIN_TRIAL_RECORDS = 60
 _SHRINKAGE = 20.0
 _HISTORY_STEPS = 16
-_ABOUT_PRECEDENTS = ("near_", "like_", "task_near_", "task_productive", "task_unproductive", "score_")
 _LIMIT = 0.003
+_PRECEDENTS = "precedents"
 
 BoolArray = NDArray[np.bool_]
 
@@ -57,20 +64,30 @@ class PrecedentCritic:
         k: Precedents per class that the features look at.
         precedents: Whether the features about precedents are used: "auto" does where they predict the newest
             quarter of the bank's own episodes better than the others alone.
+        without: Groups of features to leave out, joined by commas: position, action, loops, outcomes. For
+            ablations.
 
     Source: extremely randomised trees, Geurts et al. (2006); features in `ceb_gym.features`.
     """
 
     incremental = False
 
-    def __init__(self, k: int = 5, precedents: bool | str = "auto") -> None:
+    def __init__(self, k: int = 5, precedents: bool | str = "auto", without: str = "") -> None:
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ConfigurationError(f"k is {k!r}: give a whole number of precedents per class, at least 1.")
         if precedents not in (True, False, "auto"):
             raise ConfigurationError(f'precedents is {precedents!r}: give "auto", true or false.')
+        if not isinstance(without, str):
+            raise ConfigurationError(f"without is {without!r}: give names of groups, joined by commas.")
         self.k = k
         self.name = "precedent"
         self._precedents = precedents
+        self._without = without
+        self._plain_names = _names_without(without)
+        if not self._plain_names and precedents is not True:
+            raise ConfigurationError(
+                f"without is {without!r}: no features are left. Leave out fewer, or give precedents=true."
+            )
         self._names: tuple[str, ...] = ()
         self._forest: CompactForest | None = None
         self._first = self._later = _Part(0.5, 0.0)
@@ -79,11 +96,11 @@ class PrecedentCritic:
     @property
     def uses_precedents(self) -> bool:
         """Whether the fitted forest looks at precedents."""
-        return any(name.startswith(_ABOUT_PRECEDENTS) for name in self._names)
+        return any(name in feature_groups()[_PRECEDENTS] for name in self._names)
 
     def fit(self, records: Sequence[Record], previous: Critic | None = None) -> PrecedentCritic:
         """Learns from the records' stored features; where they are of another version, from their text."""
-        fitted = PrecedentCritic(self.k, self._precedents)
+        fitted = PrecedentCritic(self.k, self._precedents, self._without)
         if not records:
             return fitted
         first = np.array([record.step_index == 0 for record in records])
@@ -93,10 +110,28 @@ class PrecedentCritic:
         if fitted._first.trust or fitted._later.trust:
             newest = records[-NEWEST_RECORDS:]
             rows, fitted.refitted_from_text = _feature_rows(newest)
-            fitted._names = _chosen_names(self._precedents, newest, rows)
+            fitted._names = self._chosen_names(newest, rows)
             forest = _trees(TREES).fit(_matrix(rows, fitted._names), labels[-NEWEST_RECORDS:].astype(np.int8))
             fitted._forest = CompactForest(forest) if len(forest.classes_) == 2 else None
         return fitted
+
+    def _chosen_names(
+        self, records: Sequence[Record], rows: Sequence[Mapping[str, float]]
+    ) -> tuple[str, ...]:
+        """The features to use; "auto" tries both sets on the newest quarter of the episodes."""
+        without, with_them = self._plain_names, self._plain_names + feature_groups()[_PRECEDENTS]
+        if self._precedents != "auto":
+            return with_them if self._precedents else without
+        cut = _newest_quarter(records)
+        labels = np.array([record.label for record in records]).astype(np.int8)
+        if cut < _MIN_TRIAL_RECORDS or len(set(labels[:cut].tolist())) < 2:
+            return without
+        errors = []
+        for names in (without, with_them):
+            matrix = _matrix(rows, names)
+            forest = _trees(TRIAL_TREES).fit(matrix[:cut], labels[:cut])
+            errors.append(float(np.mean((forest.predict_proba(matrix[cut:])[:, 1] - labels[cut:]) ** 2)))
+        return without if errors[0] <= errors[1] else with_them
 
     def judge(self, queries: Sequence[Query], precedents: Sequence[Precedents]) -> list[Verdict]:
         """Returns for each query the learned probability, the two strongest reasons, and the features."""
@@ -145,25 +180,6 @@ def _matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> FloatA
     return np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float64)
 
 
-def _chosen_names(
-    precedents: bool | str, records: Sequence[Record], rows: Sequence[Mapping[str, float]]
-) -> tuple[str, ...]:
-    """The features to use; "auto" tries both sets on the newest quarter of the episodes."""
-    without, with_them = _feature_names(False), _feature_names(True)
-    if precedents != "auto":
-        return with_them if precedents else without
-    cut = _newest_quarter(records)
-    labels = np.array([record.label for record in records]).astype(np.int8)
-    if cut < _MIN_TRIAL_RECORDS or len(set(labels[:cut].tolist())) < 2:
-        return without
-    errors = []
-    for names in (without, with_them):
-        matrix = _matrix(rows, names)
-        forest = _trees(TRIAL_TREES).fit(matrix[:cut], labels[:cut])
-        errors.append(float(np.mean((forest.predict_proba(matrix[cut:])[:, 1] - labels[cut:]) ** 2)))
-    return without if errors[0] <= errors[1] else with_them
-
-
 def _newest_quarter(records: Sequence[Record]) -> int:
     """Where the newest quarter of the records begins, at the beginning of an episode."""
     cut = len(records) * 3 // 4
@@ -177,13 +193,17 @@ def _logit(probability: float) -> float:
     return math.log(clipped / (1 - clipped))
 
 
-def _feature_names(precedents: bool) -> tuple[str, ...]:
-    query = Query("", "", 0, "", "", "", "", (), False, 0)
-    return tuple(
-        name
-        for name in query_features(query, Precedents(), "")
-        if name != VERSION_KEY and (precedents or not name.startswith(_ABOUT_PRECEDENTS))
-    )
+def _names_without(groups: str) -> tuple[str, ...]:
+    """The features of all groups but the named ones and those about precedents."""
+    left_out = {_PRECEDENTS, *(name.strip() for name in groups.split(",") if name.strip())}
+    known = feature_groups()
+    for name in left_out - {_PRECEDENTS}:
+        if name not in known:
+            raise ConfigurationError(
+                f"without is {groups!r}: {name!r} is no group of features. Choose from "
+                f"{', '.join(group for group in known if group != _PRECEDENTS)}."
+            )
+    return tuple(name for group, names in known.items() if group not in left_out for name in names)
 
 
 def _feature_rows(records: Sequence[Record]) -> tuple[list[Mapping[str, float]], int]:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from ceb_gym.build.parts import make_critic
 from ceb_gym.critics.precedent import PrecedentCritic
 from ceb_gym.errors import ConfigurationError
-from ceb_gym.features import FEATURES_VERSION, VERSION_KEY, is_repeated, query_features
+from ceb_gym.features import FEATURES_VERSION, VERSION_KEY, feature_groups, is_repeated, query_features
 from ceb_gym.types import HistoryItem, Precedents, Query, Record, Verdict
 
 
@@ -156,3 +157,15 @@ def test_precedents_are_used_where_only_they_predict() -> None:
 def test_options_that_cannot_work_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         PrecedentCritic(**options)  # type: ignore[arg-type]
+
+
+def test_groups_of_features_can_be_left_out() -> None:
+    critic = make_critic("precedent?without=loops,outcomes&precedents=false")
+    assert "step_index" in critic._plain_names
+    assert not set(critic._plain_names) & set(feature_groups()["loops"] + feature_groups()["outcomes"])
+
+
+@pytest.mark.parametrize("without", ["precedent", "position,action,loops,outcomes", 3])
+def test_an_unknown_group_or_no_features_at_all_is_refused(without: object) -> None:
+    with pytest.raises(ConfigurationError, match="without"):
+        PrecedentCritic(without=without)  # type: ignore[arg-type]
