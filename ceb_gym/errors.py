@@ -4,6 +4,9 @@
     ├── ConfigurationError      an argument, a spec string or a command line that cannot work
     ├── UsageError              calls in the wrong order, such as `step` before `reset`
     ├── CriticError             a critic failed or returned something that is no confidence
+    ├── ChatError               a language model's endpoint gave no usable reply
+    │   ├── BudgetError         the budget of requests, tokens or money is spent: no request was made
+    │   └── ReplyMissingError   replayed replies hold none for this request
     ├── LabelerError            a hindsight labeler failed or its labels do not fit the trajectory
     ├── SummaryError            an observation or action that cannot be turned into text
     ├── BankError               the bank cannot be opened, read or written
@@ -33,6 +36,18 @@ class UsageError(CebError, RuntimeError):
 
 class CriticError(CebError, RuntimeError):
     """A critic failed, or returned something that is no confidence."""
+
+
+class ChatError(CebError, RuntimeError):
+    """A language model's endpoint gave no usable reply."""
+
+
+class BudgetError(ChatError):
+    """The budget of requests, tokens or money is spent: no request was made."""
+
+
+class ReplyMissingError(ChatError):
+    """Replies are replayed, and none is kept for this request."""
 
 
 class LabelerError(CebError, RuntimeError):

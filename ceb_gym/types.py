@@ -94,6 +94,62 @@ class HistoryItem:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One token that a language model wrote.
+
+    Attributes:
+        token: Its text, as the server gives it.
+        logprob: Natural logarithm of its probability; None where the server gave none that is finite.
+        top: The most probable tokens in its place with their log probabilities, best first; may be empty.
+        is_end: Whether it ends the sequence and stands for no text.
+    """
+
+    token: str
+    logprob: float | None
+    top: tuple[tuple[str, float], ...] = ()
+    is_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SampledAction:
+    """One of several actions that an agent sampled: its text and the log probability of its whole text."""
+
+    action: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTrace:
+    """How an agent came to its action, for estimators that look at the agent rather than at the action.
+
+    Attributes:
+        tokens: The tokens of the action span alone; empty when unknown.
+        stated_confidence: The confidence that the agent stated with the action, in [0, 1].
+        samples: All actions that the agent sampled, the chosen one among them.
+    """
+
+    tokens: tuple[TokenLogprob, ...] = ()
+    stated_confidence: float | None = None
+    samples: tuple[SampledAction, ...] = ()
+
+
+class TracedAction(str):
+    """An action that is a plain string to the environment and carries how the agent came to it."""
+
+    trace: AgentTrace
+
+    def __new__(cls, text: str, trace: AgentTrace) -> TracedAction:
+        """Returns the text with its trace."""
+        action = super().__new__(cls, text)
+        action.trace = trace
+        return action
+
+    def __getnewargs__(self) -> tuple[str, AgentTrace]:  # type: ignore[override]
+        """What a copy or a pickle is made from."""
+        return str(self), self.trace
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """All that a critic may know about a proposed action.
 
@@ -102,6 +158,7 @@ class Query:
         history: The last steps of the running episode, oldest first.
         repeated: The repetition flag.
         step_index: Position in the episode, from 0.
+        trace: How the agent came to the action, where it says so; never shown in a prompt.
     """
 
     env_id: str
@@ -114,6 +171,7 @@ class Query:
     history: tuple[HistoryItem, ...]
     repeated: bool
     step_index: int
+    trace: AgentTrace | None = None
 
 
 @dataclass(frozen=True, slots=True)

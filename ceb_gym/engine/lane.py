@@ -24,6 +24,7 @@ from ceb_gym.types import (
     Pin,
     Query,
     Step,
+    TracedAction,
     Trajectory,
     TrajectoryStatus,
 )
@@ -143,6 +144,7 @@ class Lane:
             history=tuple(self._history),
             repeated=is_repeated(text, tuple(self._actions)),
             step_index=self._index,
+            trace=action.trace if isinstance(action, TracedAction) else None,
         )
 
     def judge(self, actions: Sequence[Any]) -> list[Assessment]:

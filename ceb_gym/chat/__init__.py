@@ -1,0 +1,1 @@
+"""Chat with language models through any OpenAI-compatible endpoint."""
