@@ -2,68 +2,63 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 from sklearn.ensemble import ExtraTreesClassifier
 
+from ceb_gym.critics.banked_features import banked_features
 from ceb_gym.critics.forest import CompactForest, FloatArray
+from ceb_gym.critics.rescaling import Rescaling, fit_rescaling
 from ceb_gym.errors import ConfigurationError
-from ceb_gym.features import (
-    FEATURES_VERSION,
-    LOOP_WINDOW,
-    VERSION_KEY,
-    feature_groups,
-    is_repeated,
-    query_features,
-)
+from ceb_gym.features import feature_groups, query_features
 from ceb_gym.protocols import Critic
-from ceb_gym.types import HistoryItem, Precedents, Query, Record, Verdict
+from ceb_gym.types import Precedents, Query, Record, Verdict
 
 MIN_RECORDS_OF_A_CLASS = 5
 NEWEST_RECORDS = 4_000  # bounds the cost of one fit; older steps say less about how the agent acts now
 TREES = 100
 TRIAL_TREES = 40
 MIN_LEAF = 5
-_MIN_TRIAL_RECORDS = 60
-_SHRINKAGE = 20.0
-_HISTORY_STEPS = 16
+_FOLDS = 3
 _LIMIT = 0.003
 _PRECEDENTS = "precedents"
 
 BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.intp]
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Kind:
     """What was learned about one kind of step: the first of an episode, or the later ones.
 
     Attributes:
-        rate: Smoothed share of productive records.
-        trust: Weight in [0, 1] of the forest against the rate, by how many records the rarer class has;
-            0 where these are too few.
+        rate: Share of productive records, smoothed by half a record of each class.
+        names: The features that its forest looks at; empty where there is no forest.
+        rescaling: From the forest's logit to the answer's.
     """
 
-    rate: float
-    trust: float
+    rate: float = 0.5
+    names: Names = ()
+    rescaling: Rescaling = field(default_factory=Rescaling)
 
 
 class PrecedentCritic:
     """Judges by what the bank's records had in common: a forest over features of the query.
 
     First steps of episodes and later ones have rates of their own, since first steps often differ for one
-    plain reason (any progress beats none). The forest's answer is drawn to that rate on the logit scale, by
-    how many records the step's kind has of its rarer class: with an empty bank the answer is 0.5, with a
-    young one the rate, later the forest.
+    plain reason (any progress beats none). The forest's answer is rescaled around that rate, by how well
+    forests predicted the steps of episodes that they had not seen: with an empty bank the answer is 0.5, with
+    a young one the rate, later the forest.
 
     Args:
         k: Precedents per class that the features look at.
-        precedents: Whether the features about precedents are used: "auto" does where they predict the newest
-            quarter of the bank's own episodes better than the others alone.
+        precedents: Whether the features about precedents are used: "auto" does, for first and for later
+            steps apart, where they predict unseen episodes better than the others alone.
         without: Groups of features to leave out, joined by commas: position, action, loops, outcomes. For
             ablations.
 
@@ -88,88 +83,118 @@ class PrecedentCritic:
             raise ConfigurationError(
                 f"without is {without!r}: no features are left. Leave out fewer, or give precedents=true."
             )
-        self._names: tuple[str, ...] = ()
-        self._forest: CompactForest | None = None
-        self._first = self._later = _Part(0.5, 0.0)
+        self._forests: dict[Names, CompactForest] = {}
+        self._first = self._later = _Kind()
         self.refitted_from_text = 0
 
     @property
     def uses_precedents(self) -> bool:
-        """Whether the fitted forest looks at precedents."""
-        return any(name in feature_groups()[_PRECEDENTS] for name in self._names)
+        """Whether a fitted forest looks at precedents."""
+        return any(set(names) & set(feature_groups()[_PRECEDENTS]) for names in self._forests)
 
     def fit(self, records: Sequence[Record], previous: Critic | None = None) -> PrecedentCritic:
         """Learns from the records' stored features; where they are of another version, from their text."""
         fitted = PrecedentCritic(self.k, self._precedents, self._without)
         if not records:
             return fitted
-        first = np.array([record.step_index == 0 for record in records])
         labels = np.array([record.label for record in records])
-        base = float((labels.sum() + 1) / (labels.size + 2))
-        fitted._first, fitted._later = _part(labels[first], base), _part(labels[~first], base)
-        if fitted._first.trust or fitted._later.trust:
-            newest = records[-NEWEST_RECORDS:]
-            rows, fitted.refitted_from_text = _feature_rows(newest)
-            fitted._names = self._chosen_names(newest, rows)
-            forest = _trees(TREES).fit(_matrix(rows, fitted._names), labels[-NEWEST_RECORDS:].astype(np.int8))
-            fitted._forest = CompactForest(forest) if len(forest.classes_) == 2 else None
+        first = np.array([record.step_index == 0 for record in records])
+        fitted._first, fitted._later = _Kind(_rate(labels[first])), _Kind(_rate(labels[~first]))
+        rarer = min(labels.sum(), labels.size - labels.sum())
+        if rarer >= MIN_RECORDS_OF_A_CLASS:
+            fitted._grow(records[-NEWEST_RECORDS:])
         return fitted
 
-    def _chosen_names(
-        self, records: Sequence[Record], rows: Sequence[Mapping[str, float]]
-    ) -> tuple[str, ...]:
-        """The features to use; "auto" tries both sets on the newest quarter of the episodes."""
-        without, with_them = self._plain_names, self._plain_names + feature_groups()[_PRECEDENTS]
-        if self._precedents != "auto":
-            return with_them if self._precedents else without
-        cut = _newest_quarter(records)
+    def _grow(self, records: Sequence[Record]) -> None:
+        """Fits the forests and how far to trust them."""
+        rows, self.refitted_from_text = banked_features(records)
         labels = np.array([record.label for record in records]).astype(np.int8)
-        if cut < _MIN_TRIAL_RECORDS or len(set(labels[:cut].tolist())) < 2:
-            return without
-        errors = []
-        for names in (without, with_them):
-            matrix = _matrix(rows, names)
-            forest = _trees(TRIAL_TREES).fit(matrix[:cut], labels[:cut])
-            errors.append(float(np.mean((forest.predict_proba(matrix[cut:])[:, 1] - labels[cut:]) ** 2)))
-        return without if errors[0] <= errors[1] else with_them
+        first = np.array([record.step_index == 0 for record in records])
+        folds = _folds_by_episode(records)
+        if len(set(folds.tolist())) < _FOLDS or labels.min() == labels.max():
+            return
+        own = np.array([record.scope == records[-1].scope for record in records])
+        matrices = {names: _matrix(rows, names) for names in self._candidates()}
+        unseen = {names: _unseen_logits(matrix, labels, folds) for names, matrix in matrices.items()}
+
+        def kind(rate: float, places: BoolArray) -> _Kind:
+            if not places.any():
+                return _Kind(rate)
+            errors = {
+                names: float(np.mean((expit(logits[places]) - labels[places]) ** 2))
+                for names, logits in unseen.items()
+            }
+            names = min(errors, key=lambda name: errors[name])  # the first of equals: without precedents
+            found = fit_rescaling(unseen[names][places], labels[places], own[places], center=_logit(rate))
+            return _Kind(rate, names, found)
+
+        self._first, self._later = kind(self._first.rate, first), kind(self._later.rate, ~first)
+        for names in {self._first.names, self._later.names} - {()}:
+            self._forests[names] = CompactForest(_trees(TREES).fit(matrices[names], labels))
+
+    def _candidates(self) -> list[Names]:
+        """The sets of features to choose from."""
+        plain, extended = self._plain_names, self._plain_names + feature_groups()[_PRECEDENTS]
+        if self._precedents == "auto":
+            return [plain, extended]
+        return [extended] if self._precedents else [plain]
 
     def judge(self, queries: Sequence[Query], precedents: Sequence[Precedents]) -> list[Verdict]:
         """Returns for each query the learned probability, the two strongest reasons, and the features."""
-        features = [
+        rows = [
             query_features(query, found, self.name) for query, found in zip(queries, precedents, strict=True)
         ]
-        learned: list[tuple[float, FloatArray] | None] = [None] * len(features)
-        if self._forest is not None and features:
-            probabilities, moved = self._forest.explain(_matrix(features, self._names))
-            learned = list(zip(probabilities.tolist(), moved, strict=True))
-        return [self._verdict(*each) for each in zip(queries, features, learned, strict=True)]
+        verdicts: dict[int, Verdict] = {}
+        for word, kind in (("first", self._first), ("later", self._later)):
+            places = [i for i, query in enumerate(queries) if (query.step_index == 0) == (word == "first")]
+            if not places:
+                continue
+            chosen = [rows[place] for place in places]
+            probabilities, reasons = self._judge_kind(kind, word, chosen)
+            for place, probability, reason in zip(places, probabilities, reasons, strict=True):
+                verdicts[place] = Verdict(float(probability), reason, self.name, features=rows[place])
+        return [verdicts[place] for place in range(len(rows))]
 
-    def _verdict(
-        self, query: Query, features: Mapping[str, float], learned: tuple[float, FloatArray] | None
-    ) -> Verdict:
-        part = self._first if query.step_index == 0 else self._later
-        kind = "first" if query.step_index == 0 else "later"
-        if learned is None or part.trust == 0:
-            rationale = f"{part.rate:.2f} of the {kind} steps so far were productive"
-            return Verdict(part.rate, rationale, self.name, features=features)
-        probability, moved = learned
-        logit = part.trust * _logit(probability) + (1 - part.trust) * _logit(part.rate)
-        rationale = self._reasons(features, moved) + f"; rate of {kind} steps {part.rate:.2f}"
-        return Verdict(1 / (1 + math.exp(-logit)), rationale, self.name, features=features)
+    def probabilities(self, rows: Sequence[Mapping[str, float]], first: Sequence[bool]) -> FloatArray:
+        """The answers to steps given by their features alone, shape (n,).
 
-    def _reasons(self, features: Mapping[str, float], moved: FloatArray) -> str:
-        strongest = np.argsort(-np.abs(moved), kind="stable")[:2]
-        return ", ".join(
-            f"{self._names[index]} {features[self._names[index]]:.2g} "
-            f"({'raises' if moved[index] > 0 else 'lowers'} by {abs(moved[index]):.2f})"
-            for index in strongest
-        )
+        Args:
+            rows: As stored with records; missing features count as 0.
+            first: Which are first steps of episodes.
+        """
+        answers = np.empty(len(rows))
+        for kind, places in ((self._first, np.array(first, bool)), (self._later, ~np.array(first, bool))):
+            if places.any():
+                chosen = [row for row, wanted in zip(rows, places, strict=True) if wanted]
+                answers[places] = self._judge_kind(kind, "", chosen)[0]
+        return answers
+
+    def _judge_kind(
+        self, kind: _Kind, word: str, rows: Sequence[Mapping[str, float]]
+    ) -> tuple[FloatArray, list[str]]:
+        """Probabilities and reasons for steps of one kind."""
+        if kind.names not in self._forests:
+            reason = f"{kind.rate:.2f} of the {word} steps so far were productive"
+            return np.full(len(rows), kind.rate), [reason] * len(rows)
+        raw, moved = self._forests[kind.names].explain(_matrix(rows, kind.names))
+        answers = expit(kind.rescaling(_logits(raw), _logit(kind.rate)))
+        suffix = f"; rate of {word} steps {kind.rate:.2f}"
+        return answers, [
+            _reasons(kind.names, row, change) + suffix for row, change in zip(rows, moved, strict=True)
+        ]
 
 
-def _part(labels: BoolArray, base: float) -> _Part:
-    rarer = int(min(labels.sum(), labels.size - labels.sum()))
-    trust = rarer / (rarer + _SHRINKAGE) if rarer >= MIN_RECORDS_OF_A_CLASS else 0.0
-    return _Part(float((labels.sum() + base) / (labels.size + 1)), trust)
+def _reasons(names: Names, features: Mapping[str, float], moved: FloatArray) -> str:
+    strongest = np.argsort(-np.abs(moved), kind="stable")[:2]
+    return ", ".join(
+        f"{names[index]} {features.get(names[index], 0.0):.2g} "
+        f"({'raises' if moved[index] > 0 else 'lowers'} by {abs(moved[index]):.2f})"
+        for index in strongest
+    )
+
+
+def _rate(labels: BoolArray) -> float:
+    return float((labels.sum() + 0.5) / (labels.size + 1))
 
 
 def _trees(count: int) -> ExtraTreesClassifier:
@@ -177,23 +202,39 @@ def _trees(count: int) -> ExtraTreesClassifier:
 
 
 def _matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> FloatArray:
-    return np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float64)
+    matrix = np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float64)
+    return np.nan_to_num(matrix, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
 
 
-def _newest_quarter(records: Sequence[Record]) -> int:
-    """Where the newest quarter of the records begins, at the beginning of an episode."""
-    cut = len(records) * 3 // 4
-    while 0 < cut < len(records) and records[cut].episode_id == records[cut - 1].episode_id:
-        cut -= 1
-    return cut
+def _folds_by_episode(records: Sequence[Record]) -> IntArray:
+    numbers = {episode: place for place, episode in enumerate(dict.fromkeys(r.episode_id for r in records))}
+    return np.array([numbers[record.episode_id] % _FOLDS for record in records])
+
+
+def _unseen_logits(matrix: FloatArray, labels: NDArray[np.int8], folds: IntArray) -> FloatArray:
+    """What forests say of the steps of episodes that they were not fitted on, shape (n,)."""
+    said = np.empty(labels.size)
+    for fold in range(_FOLDS):
+        held_out = folds == fold
+        others = labels[~held_out]
+        if others.min() == others.max():
+            said[held_out] = _rate(others.astype(bool))
+        else:
+            forest = _trees(TRIAL_TREES).fit(matrix[~held_out], others)
+            said[held_out] = forest.predict_proba(matrix[held_out])[:, 1]
+    return _logits(said)
+
+
+def _logits(probabilities: FloatArray) -> FloatArray:
+    found: FloatArray = logit(np.clip(probabilities, _LIMIT, 1 - _LIMIT))
+    return found
 
 
 def _logit(probability: float) -> float:
-    clipped = min(max(probability, _LIMIT), 1 - _LIMIT)
-    return math.log(clipped / (1 - clipped))
+    return float(_logits(np.array([probability]))[0])
 
 
-def _names_without(groups: str) -> tuple[str, ...]:
+def _names_without(groups: str) -> Names:
     """The features of all groups but the named ones and those about precedents."""
     left_out = {_PRECEDENTS, *(name.strip() for name in groups.split(",") if name.strip())}
     known = feature_groups()
@@ -204,43 +245,3 @@ def _names_without(groups: str) -> tuple[str, ...]:
                 f"{', '.join(group for group in known if group != _PRECEDENTS)}."
             )
     return tuple(name for group, names in known.items() if group not in left_out for name in names)
-
-
-def _feature_rows(records: Sequence[Record]) -> tuple[list[Mapping[str, float]], int]:
-    """Each record's features, and how many had to be computed anew from text."""
-    rows: list[Mapping[str, float]] = [record.features for record in records]
-    stale = [index for index, row in enumerate(rows) if row.get(VERSION_KEY) != FEATURES_VERSION]
-    if stale:
-        computed = _features_from_text(records)
-        for index in stale:
-            rows[index] = computed[index]
-    return rows, len(stale)
-
-
-def _features_from_text(records: Sequence[Record]) -> list[Mapping[str, float]]:
-    """Features of records that were judged by another version or critic: all but those about precedents."""
-    places = sorted(range(len(records)), key=lambda i: (records[i].episode_id, records[i].step_index))
-    history: deque[HistoryItem] = deque(maxlen=_HISTORY_STEPS)
-    rows: list[Mapping[str, float]] = [{} for _ in records]
-    episode = None
-    for place in places:
-        record = records[place]
-        if record.episode_id != episode:
-            episode = record.episode_id
-            history.clear()
-        actions = [item.action for item in history][-LOOP_WINDOW:]
-        query = Query(
-            env_id="",
-            scope=record.scope,
-            revision=0,
-            episode_id=record.episode_id,
-            task=record.task,
-            state=record.state,
-            action=record.action,
-            history=tuple(history),
-            repeated=is_repeated(record.action, actions),
-            step_index=record.step_index,
-        )
-        rows[place] = query_features(query, Precedents(), "")
-        history.append(HistoryItem(record.state, record.action, record.outcome, True, record.confidence))
-    return rows
