@@ -24,22 +24,13 @@ from ceb_gym.cli.terminal import PlainConsole
 from ceb_gym.cli.warm import bank_place, bank_warm_runs, check_warm
 from ceb_gym.critics.simple import BaseRateCritic, CountsCritic
 from ceb_gym.errors import ConfigurationError
+from ceb_gym.evaluation.evaluate import Evaluation, evaluate_rollout
+from ceb_gym.evaluation.feature_weights import weights_of_run
 from ceb_gym.evaluation.given import GIVEN, source_episodes
-from ceb_gym.evaluation.report import (
-    COLUMNS,
-    GAP_COLUMNS,
-    GAP_TITLE,
-    PARTS,
-    REPORT_FILES,
-    Evaluation,
-    evaluate_rollout,
-    gap_rows,
-    notes,
-    result_json,
-    table_rows,
-    write_report,
-)
+from ceb_gym.evaluation.report import REPORT_FILES, Weights, result_json, write_report
 from ceb_gym.evaluation.rollout import EpisodeRow, RolloutResult, rollout
+from ceb_gym.evaluation.tables import COLUMNS, GAP_COLUMNS, PARTS, gap_tables, notes, table_rows
+from ceb_gym.evaluation.twin import TWIN, precedent_critic, without_precedents
 from ceb_gym.protocols import Critic
 from ceb_gym.streams import read_stream
 from ceb_gym.text import harmless
@@ -60,8 +51,9 @@ def add_run_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "run",
         help="run an agent under a critic and report how good its confidence is",
         description="Run an agent under a critic: each action is judged before it is executed, each finished "
-        "episode is labelled and joins the bank. Reports calibration beside the base rate and a counting "
-        "table, on all steps and on the steps after the first.",
+        "episode is labelled and joins the bank. Reports calibration beside the base rate, a counting "
+        "table and, for the precedent critic, the same without precedents, on all steps and on later "
+        "steps apart.",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--stream", type=Path, metavar="FILE", help="replay a recorded stream")
@@ -129,11 +121,12 @@ def run_command(args: argparse.Namespace) -> int:
                     agent,
                     episodes,
                     seed=args.seed,
-                    estimators=_estimators(),
+                    estimators=_estimators(args.critic),
                     on_episode=advance,
                     learn_given=labeler_name == GIVEN,
                     sources=sources,
                 )
+            weights = _weights(wrapped, result, args)
         finally:
             wrapped.close()
     evaluation = evaluate_rollout(
@@ -141,16 +134,29 @@ def run_command(args: argparse.Namespace) -> int:
     )
     settings = _settings(args, episodes, labeler_name)  # files first: whoever reads our output may be gone
     if args.report is not None:
-        paths = write_report(args.report, result, evaluation, args.critic, settings)
+        paths = write_report(args.report, result, evaluation, args.critic, settings, weights)
         print("wrote " + ", ".join(str(path) for path in paths), file=sys.stderr)
     if args.json is not None:
-        _write_json(args.json, result_json(evaluation, settings))
+        _write_json(args.json, result_json(evaluation, settings, weights))
     _print(result, evaluation, args)
     return 1 if result.interrupted else 0
 
 
-def _estimators() -> dict[str, Critic]:
-    return {"base_rate": BaseRateCritic(), "counts": CountsCritic()}
+def _estimators(critic: str) -> dict[str, Critic]:
+    twin = without_precedents(critic)
+    others: dict[str, Critic] = {} if twin is None else {TWIN: twin}
+    return {**others, "base_rate": BaseRateCritic(), "counts": CountsCritic()}
+
+
+def _weights(
+    wrapped: ConfidenceWrapper[Any, Any], result: RolloutResult, args: argparse.Namespace
+) -> Weights:
+    """The weights of the critic's features, for a report that shows them."""
+    critic = precedent_critic(args.critic)
+    if args.report is None or critic is None or not result.episodes:
+        return None
+    wrapped.flush()
+    return weights_of_run(critic, wrapped.bank, wrapped.pins[0].scope, result, seed=args.seed)
 
 
 def _labeler_name(args: argparse.Namespace, labeler: str | None) -> str:
@@ -308,13 +314,22 @@ def _print(result: RolloutResult, evaluation: Evaluation, args: argparse.Namespa
     for part, title in PARTS.items():
         table = Table(Column("estimator", no_wrap=True), *COLUMNS, title=title, title_justify="left")
         for row in table_rows(evaluation, args.critic, part):
-            table.add_row(*(cell.replace(" [", "\n[") for cell in row))
+            table.add_row(*(_narrow(cell) for cell in row))
         console.print(table)
-    if gaps := gap_rows(evaluation):
-        table = Table(*GAP_COLUMNS, title=GAP_TITLE, title_justify="left")
-        for row in gaps:
+    for gap in gap_tables(evaluation):
+        table = Table(*GAP_COLUMNS, title=gap.title, title_justify="left")
+        for row in gap.rows:
             table.add_row(*row)
         console.print(table)
+        if gap.sentence:
+            console.print(gap.sentence)
+
+
+def _narrow(cell: str) -> str:
+    """Breaks the lines of a cell, since all columns must fit into 80 characters."""
+    for place, broken in ((" [", "\n["), (", ", ",\n"), (" (no ", "\n(no\n"), (" (raw)", "\n(raw)")):
+        cell = cell.replace(place, broken)
+    return cell
 
 
 def _episode_table(result: RolloutResult) -> Table:

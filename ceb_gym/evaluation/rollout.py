@@ -132,72 +132,90 @@ def rollout(
     given = GivenLabels(sources or {}) if learn_given else None
     if given is not None:
         require_reference_labels(env)
-    result = RolloutResult()
-    shadows: dict[str, Judge] = {}
+    run = _Run(env, wrapper, acting, estimators or {}, on_step, given, sources or {})
     try:
         for number in range(episodes):
-            observation, info = env.reset(seed=seed if number == 0 else None)
-            recorded_id = str(info.get("episode", ""))
-            if not shadows:
-                shadows = _shadows(wrapper, estimators or {})
-            acting.begin(env)
-            rows, episode = _run_episode(env, wrapper, acting, shadows, number, observation, info, on_step)
-            episode.source = (sources or {}).get(recorded_id)
-            labels = _add_reference_labels(env, rows, result)
-            result.steps.extend(rows)
-            result.episodes.append(episode)
-            if given is not None:
-                given.episode_ended(wrapper.bank, episode.episode_id, recorded_id, labels)
+            episode = run.play(number, seed if number == 0 else None)
             if on_episode is not None:
                 on_episode(episode)
     except KeyboardInterrupt:
-        result.interrupted = True
-    if given is not None and result.episodes:
-        given.finish(wrapper.bank)
-    if result.labels_from != "reference" and result.steps:
-        _add_bank_labels(wrapper, result)
-    _complete_raw_confidences(result)
-    return result
+        run.result.interrupted = True
+    run.finish()
+    return run.result
 
 
-def _shadows(wrapper: ConfidenceWrapper[Any, Any], estimators: Mapping[str, Critic]) -> dict[str, Judge]:
-    bank = wrapper.bank
-    return {name: Judge(bank, RecentRetriever(bank), critic, "raise") for name, critic in estimators.items()}
+@dataclass(slots=True)
+class _Run:
+    """A run under way: what it is played with, and what it gave so far."""
 
+    env: gym.Env[Any, Any]
+    wrapper: ConfidenceWrapper[Any, Any]
+    agent: Agent
+    estimators: Mapping[str, Critic]
+    on_step: Callable[[StepRow], None] | None
+    given: GivenLabels | None
+    sources: Mapping[str, str]
+    result: RolloutResult = field(default_factory=RolloutResult)
+    shadows: dict[str, Judge] = field(default_factory=dict)
 
-def _run_episode(
-    env: gym.Env[Any, Any],
-    wrapper: ConfidenceWrapper[Any, Any],
-    agent: Agent,
-    shadows: Mapping[str, Judge],
-    number: int,
-    observation: Any,
-    info: Mapping[str, Any],
-    on_step: Callable[[StepRow], None] | None,
-) -> tuple[list[StepRow], EpisodeRow]:
-    rows: list[StepRow] = []
-    episode = EpisodeRow(number, wrapper.episode_id, 0.0, 0, 0, False)
-    terminated = truncated = False
-    while not (terminated or truncated):
-        action = agent.act(observation, info)
-        assessment = wrapper.assess(action)
+    def play(self, number: int, seed: int | None) -> EpisodeRow:
+        """Plays an episode; it counts only when all of it was played."""
+        observation, info = self.env.reset(seed=seed)
+        recorded_id = str(info.get("episode", ""))
+        if not self.shadows:  # the bank is open since the first reset
+            bank = self.wrapper.bank
+            self.shadows = {
+                name: Judge(bank, RecentRetriever(bank), critic, "raise")
+                for name, critic in self.estimators.items()
+            }
+        self.agent.begin(self.env)
+        episode = EpisodeRow(number, self.wrapper.episode_id, 0.0, 0, 0, False)
+        episode.source = self.sources.get(recorded_id)
+        rows = self._steps(episode, observation, info)
+        labels = _add_reference_labels(self.env, rows, self.result)
+        self.result.steps.extend(rows)
+        self.result.episodes.append(episode)
+        if self.given is not None:
+            self.given.episode_ended(self.wrapper.bank, episode.episode_id, recorded_id, labels)
+        return episode
+
+    def _steps(self, episode: EpisodeRow, observation: Any, info: Mapping[str, Any]) -> list[StepRow]:
+        rows: list[StepRow] = []
+        terminated = truncated = False
+        while not (terminated or truncated):
+            action = self.agent.act(observation, info)
+            assessment = self.wrapper.assess(action)
+            confidences = self._confidences(assessment)
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            row = _row(episode.episode, assessment, confidences, info["ceb"], float(reward))
+            rows.append(row)
+            if self.on_step is not None:
+                self.on_step(row)
+            episode.total_reward += float(reward)
+            episode.n_executed += row.executed
+            episode.n_deferrals = info["ceb"]["deferrals"]
+        episode.terminated = bool(terminated)
+        episode.success = success_of(info)
+        return rows
+
+    def _confidences(self, assessment: Assessment) -> dict[str, float | None]:
+        """By estimator, at the same pins."""
         confidences = {"critic": assessment.verdict.confidence}
         if "raw_confidence" in assessment.verdict.usage:
             confidences[RAW] = float(assessment.verdict.usage["raw_confidence"])
-        for name, judge in shadows.items():
-            verdict, _ = judge.judge([assessment.query], [wrapper.pins])[0]
+        for name, judge in self.shadows.items():
+            verdict, _ = judge.judge([assessment.query], [self.wrapper.pins])[0]
             confidences[name] = verdict.confidence
-        observation, reward, terminated, truncated, info = env.step(action)
-        row = _row(number, assessment, confidences, info["ceb"], float(reward))
-        rows.append(row)
-        if on_step is not None:
-            on_step(row)
-        episode.total_reward += float(reward)
-        episode.n_executed += row.executed
-        episode.n_deferrals = info["ceb"]["deferrals"]
-    episode.terminated = bool(terminated)
-    episode.success = success_of(info)
-    return rows, episode
+        return confidences
+
+    def finish(self) -> None:
+        """Labels what waits for labels, and fills in what rows lack."""
+        result = self.result
+        if self.given is not None and result.episodes:
+            self.given.finish(self.wrapper.bank)
+        if result.labels_from != "reference" and result.steps:
+            _add_bank_labels(self.wrapper, result)
+        _complete_raw_confidences(result)
 
 
 def _row(

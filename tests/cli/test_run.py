@@ -13,6 +13,7 @@ import pytest
 
 from ceb_gym.cli.main import main
 from ceb_gym.evaluation.metrics import MetricSummary
+from ceb_gym.evaluation.twin import TWIN
 from ceb_gym.streams import RecordedEpisode, RecordedStep, StreamHeader, write_stream
 from ceb_gym.streams.reward_rules import reward_level_labels
 
@@ -114,7 +115,7 @@ def test_a_row_is_written_for_each_step(stream: Path, tmp_path: Path) -> None:
     assert main(["run", "--stream", str(stream), "--resamples", "0", "--report", str(tmp_path / "r")]) == 0
     rows = [json.loads(line) for line in (tmp_path / "r" / "steps.jsonl").read_text().splitlines()]
     assert len(rows) == 30
-    assert set(rows[0]["confidence"]) == {"critic", "base_rate", "counts"}
+    assert set(rows[0]["confidence"]) == {"critic", TWIN, "base_rate", "counts"}
     assert [row["label"] for row in rows[:3]] == [True, True, False]
 
 

@@ -10,8 +10,8 @@ import pytest
 from ceb_gym.bank.store import SqlBank
 from ceb_gym.cli.main import main
 from ceb_gym.critics.simple import CountsCritic, NeighborsCritic
+from ceb_gym.evaluation.evaluate import evaluate_rollout
 from ceb_gym.evaluation.given import GivenLabels
-from ceb_gym.evaluation.report import evaluate_rollout
 from ceb_gym.evaluation.rollout import RAW, EpisodeRow, RolloutResult, StepRow
 from ceb_gym.evaluation.warm import Unscored, bank_stream
 from ceb_gym.features import FEATURES_VERSION, query_features

@@ -10,7 +10,7 @@ from ceb_gym import ConfidenceWrapper, rollout
 from ceb_gym.agents.basic import PlannerAgent, RandomAgent
 from ceb_gym.critics.simple import BaseRateCritic, CountsCritic
 from ceb_gym.errors import ConfigurationError
-from ceb_gym.evaluation.report import evaluate_rollout
+from ceb_gym.evaluation.evaluate import evaluate_rollout
 
 
 def frozen_lake(**arguments: Any) -> ConfidenceWrapper[Any, Any]:
