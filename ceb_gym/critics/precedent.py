@@ -21,7 +21,7 @@ from ceb_gym.types import Precedents, Query, Record, Verdict
 MIN_RECORDS_OF_A_CLASS = 5
 NEWEST_RECORDS = 4_000  # bounds the cost of one fit; older steps say less about how the agent acts now
 TREES = 100
-TRIAL_TREES = 40
+TRIAL_TREES = 25
 MIN_LEAF = 5
 _FOLDS = 3
 _LIMIT = 0.003

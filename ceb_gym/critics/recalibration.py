@@ -42,7 +42,7 @@ class RecalibratedCritic:
     A mapped verdict carries the raw score as `raw_confidence`, in `usage` and in the features stored with the
     step, so that later maps learn from raw scores and not from mapped ones. Unscored stays unscored.
 
-    The critic learns at the revisions at which the maps do: each of the first 32, then 32 per doubling.
+    The critic learns at the revisions at which the maps do: each of the first 16, then 16 per doubling.
 
     Args:
         inner: The critic to recalibrate.

@@ -10,19 +10,25 @@ from ceb_gym.protocols import Bank, Critic, LearningCritic
 from ceb_gym.types import Pin, Record
 
 _KEPT_MODELS = 16
-_DENSE_REVISIONS = 32
+_DENSE_REVISIONS = 16
+_DENSE_REVISIONS_BESIDE_MORE = 4
 
 
-def spaced_revision(revision: int) -> int:
+def spaced_revision(revision: int, of_others: int = 0) -> int:
     """The newest revision, not after the given one, at which a critic is fitted anew from all records.
 
-    Up to 32 every revision is; later ones lie so that each doubling has 32 of them, which keeps the total
-    cost of all fits linear in the number of records.
+    Up to 16 every revision is; later ones lie so that each doubling has 16 of them, which keeps the total
+    cost of all fits linear in the number of records. While other scopes hold more, each fit costs much and
+    says little new: then 4 instead of 16.
+
+    Args:
+        revision: Of the own scope.
+        of_others: Revisions of other scopes that are read too.
     """
-    if revision <= _DENSE_REVISIONS:
+    dense = _DENSE_REVISIONS if revision >= of_others else _DENSE_REVISIONS_BESIDE_MORE
+    if revision <= dense:
         return revision
-    spacing = 1 << (revision.bit_length() - _DENSE_REVISIONS.bit_length())
-    return revision - revision % spacing
+    return revision - revision % (1 << (revision.bit_length() - dense.bit_length()))
 
 
 class ModelStore:
@@ -39,7 +45,12 @@ class ModelStore:
     def at(self, pins: tuple[Pin, ...]) -> Critic:
         """Returns the critic that has learned what the scopes held at the pins."""
         if not self._critic.incremental:
-            pins = tuple(Pin(pin.scope, spaced_revision(pin.revision)) for pin in pins)
+            own, *others = pins
+            of_others = sum(pin.revision for pin in others)
+            pins = (
+                Pin(own.scope, spaced_revision(own.revision, of_others)),
+                *(Pin(pin.scope, spaced_revision(pin.revision)) for pin in others),
+            )
         fitted = self._fitted.get(pins)
         if fitted is None:
             fitted = self._fit(pins)

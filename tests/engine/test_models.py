@@ -65,20 +65,20 @@ def learned(store: ModelStore, *pins: Pin) -> tuple[str, ...]:
     return fitted.learned
 
 
-def test_every_revision_counts_up_to_32() -> None:
-    assert [spaced_revision(revision) for revision in range(33)] == list(range(33))
+def test_every_revision_counts_up_to_16() -> None:
+    assert [spaced_revision(revision) for revision in range(17)] == list(range(17))
 
 
 @given(st.integers(0, 10**6))
-def test_a_spaced_revision_lies_at_most_a_32nd_behind(revision: int) -> None:
+def test_a_spaced_revision_lies_at_most_a_16th_behind(revision: int) -> None:
     spaced = spaced_revision(revision)
-    assert spaced <= revision and revision - spaced <= revision / 32
+    assert spaced <= revision and revision - spaced <= revision / 16
     assert spaced_revision(spaced) == spaced
 
 
-@pytest.mark.parametrize("start", [32, 64, 1024, 2**15])
-def test_each_doubling_has_32_spaced_revisions(start: int) -> None:
-    assert len({spaced_revision(revision) for revision in range(start, 2 * start)}) == 32
+@pytest.mark.parametrize("start", [16, 64, 1024, 2**15])
+def test_each_doubling_has_16_spaced_revisions(start: int) -> None:
+    assert len({spaced_revision(revision) for revision in range(start, 2 * start)}) == 16
 
 
 REVISIONS = st.lists(st.integers(0, 151), min_size=1, max_size=12)
@@ -124,17 +124,27 @@ def test_removed_records_make_an_incremental_critic_start_anew(bank: SqlBank) ->
     assert "own 7:1:1" in learned(store, Pin("own", 99))
 
 
+def test_fits_are_rarer_while_other_scopes_hold_more() -> None:
+    spaced = sorted({spaced_revision(revision, 346) for revision in range(40)})
+    assert spaced == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32]
+    assert spaced_revision(347, 346) == spaced_revision(347)
+
+
 def test_a_critic_that_is_not_incremental_is_refitted_only_at_spaced_revisions(bank: SqlBank) -> None:
     critic = Remembers(incremental=False)
     store = ModelStore(bank, critic)
     for revision in range(152):
         learned(store, Pin("own", revision))
     spaced = {spaced_revision(revision) for revision in range(152)}
-    assert len(critic.fits) == len(spaced) == 102
+    assert len(critic.fits) == len(spaced) == 67
 
 
 @settings(max_examples=20)
 @given(REVISIONS)
+def test_revisions_of_other_scopes_space_those_of_the_own() -> None:
+    assert [spaced_revision(revision, 346) for revision in range(34)] == [0] * 16 + [16] * 16 + [32] * 2
+
+
 def test_a_critic_that_is_not_incremental_is_the_same_after_a_restart(
     bank: SqlBank, revisions: list[int]
 ) -> None:
