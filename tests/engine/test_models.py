@@ -141,10 +141,6 @@ def test_a_critic_that_is_not_incremental_is_refitted_only_at_spaced_revisions(b
 
 @settings(max_examples=20)
 @given(REVISIONS)
-def test_revisions_of_other_scopes_space_those_of_the_own() -> None:
-    assert [spaced_revision(revision, 346) for revision in range(34)] == [0] * 16 + [16] * 16 + [32] * 2
-
-
 def test_a_critic_that_is_not_incremental_is_the_same_after_a_restart(
     bank: SqlBank, revisions: list[int]
 ) -> None:
