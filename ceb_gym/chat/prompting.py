@@ -34,13 +34,12 @@ FENCE_RULE = (
 """Goes into every prompt that shows a fence."""
 
 _CONTROL_TOKENS = re.compile(
-    r"<(?=[|\uff5c])|<(?=/?(?:s|bos|eos|pad|unk|mask|start_of_turn|end_of_turn|end_of_utterance)>)"
-    r"|<(?=</?SYS>>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])",
+    r"[<\[](?:(?<=<)(?=[|\uff5c]|/?(?:s|bos|eos|pad|unk|mask|(?:start|end)_of_turn|end_of_utterance)>|</?SYS>>)"
+    r"|(?<=\[)(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]))",
     re.IGNORECASE,
 )
-_TOKENS = re.compile(r"[A-Za-z]+|[0-9]+| +|[^\sA-Za-z0-9]|\s")
-_LETTERS_PER_TOKEN = 6
-_DIGITS_PER_TOKEN = 2
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TOKENS = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,2}|[^\sA-Za-z0-9]|\s{2,}|[\n\t]")
 
 
 def fence(text: str, label: str) -> str:
@@ -54,29 +53,21 @@ def fence(text: str, label: str) -> str:
     Returns:
         `<label>`, the lines, `</label>`, joined by newlines, without one at the end.
     """
-    lines = harmless(text.replace("\r\n", "\n")).splitlines() or ["(empty)"]
-    body = "\n".join(f"| {_CONTROL_TOKENS.sub(lambda found: found.group() + ' ', line)}" for line in lines)
+    if _CONTROLS.search(text):
+        text = harmless(text.replace("\r\n", "\n"))
+    if "<" in text or "[" in text:
+        text = _CONTROL_TOKENS.sub(lambda found: found.group() + " ", text)
+    body = "\n".join(f"| {line}" for line in text.splitlines() or ["(empty)"])
     return f"<{label}>\n{body}\n</{label}>"
 
 
 def estimate_tokens(text: str) -> int:
     """About how many tokens a language model reads in the text; no tokenizer is asked.
 
-    Six letters or two digits of a run are one token, every other visible character is one, a single space
-    belongs to the word after it. This reads a little high on prose and shell text.
+    Up to six letters or two digits in a row are one token, every other visible character is one, a single
+    space belongs to the word after it. This reads a little high on prose and shell text.
     """
-    total = 0
-    for piece in _TOKENS.findall(text):
-        first = piece[0]
-        if first == " ":
-            total += len(piece) > 1
-        elif first.isascii() and first.isalpha():
-            total += -(-len(piece) // _LETTERS_PER_TOKEN)
-        elif first.isascii() and first.isdigit():
-            total += -(-len(piece) // _DIGITS_PER_TOKEN)
-        else:
-            total += 1
-    return total
+    return len(_TOKENS.findall(text))
 
 
 @dataclass(frozen=True, slots=True)
