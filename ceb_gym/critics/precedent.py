@@ -58,7 +58,8 @@ class PrecedentCritic:
     Args:
         k: Precedents per class that the features look at.
         precedents: Whether the features about precedents are used: "auto" does, for first and for later
-            steps apart, where they predict unseen episodes better than the others alone.
+            steps apart, where they predict unseen episodes of the own scope clearly better than the others
+            alone.
         without: Groups of features to leave out, joined by commas: position, action, loops, outcomes. For
             ablations.
 
@@ -110,7 +111,8 @@ class PrecedentCritic:
         rows, self.refitted_from_text = banked_features(records)
         labels = np.array([record.label for record in records]).astype(np.int8)
         first = np.array([record.step_index == 0 for record in records])
-        folds = _folds_by_episode(records)
+        episodes = _episode_numbers(records)
+        folds = episodes % _FOLDS
         if len(set(folds.tolist())) < _FOLDS or labels.min() == labels.max():
             return
         own = np.array([record.scope == records[-1].scope for record in records])
@@ -120,11 +122,9 @@ class PrecedentCritic:
         def kind(rate: float, places: BoolArray) -> _Kind:
             if not places.any():
                 return _Kind(rate)
-            errors = {
-                names: float(np.mean((expit(logits[places]) - labels[places]) ** 2))
-                for names, logits in unseen.items()
-            }
-            names = min(errors, key=lambda name: errors[name])  # the first of equals: without precedents
+            tried = places & own if (places & own).any() else places
+            errors = [(expit(logits[tried]) - labels[tried]) ** 2 for logits in unseen.values()]
+            names = self._candidates()[_clearly_best(errors, episodes[tried])]
             found = fit_rescaling(unseen[names][places], labels[places], own[places], center=_logit(rate))
             return _Kind(rate, names, found)
 
@@ -206,9 +206,25 @@ def _matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> FloatA
     return np.nan_to_num(matrix, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
 
 
-def _folds_by_episode(records: Sequence[Record]) -> IntArray:
+def _episode_numbers(records: Sequence[Record]) -> IntArray:
     numbers = {episode: place for place, episode in enumerate(dict.fromkeys(r.episode_id for r in records))}
-    return np.array([numbers[record.episode_id] % _FOLDS for record in records])
+    return np.array([numbers[record.episode_id] for record in records])
+
+
+def _clearly_best(errors: Sequence[FloatArray], episodes: IntArray) -> int:
+    """0, unless the second has the smaller errors by more than one standard error over episodes.
+
+    Args:
+        errors: One or two arrays of shape (n,), the simpler candidate's first.
+        episodes: Shape (n,).
+
+    Source: the one-standard-error rule, Breiman et al. (1984).
+    """
+    if len(errors) == 1:
+        return 0
+    _, places = np.unique(episodes, return_inverse=True)
+    gains = np.bincount(places, weights=errors[0] - errors[1])
+    return int(gains.size > 1 and gains.sum() > gains.std(ddof=1) * np.sqrt(gains.size))
 
 
 def _unseen_logits(matrix: FloatArray, labels: NDArray[np.int8], folds: IntArray) -> FloatArray:
