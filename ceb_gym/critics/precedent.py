@@ -13,6 +13,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 from ceb_gym.critics.banked_features import banked_features
 from ceb_gym.critics.forest import CompactForest, FloatArray
 from ceb_gym.critics.rescaling import Rescaling, fit_rescaling
+from ceb_gym.critics.scorer import SCORE_FEATURES, check_scorer, scores_of
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.features import feature_groups, query_features
 from ceb_gym.protocols import Critic
@@ -62,24 +63,37 @@ class PrecedentCritic:
             alone.
         without: Groups of features to leave out, joined by commas: position, action, loops, outcomes. For
             ablations.
+        scorer: A critic that does not learn, such as a language model's: its score is one more feature, and
+            it sees as many precedents as it wants.
 
     Source: extremely randomised trees, Geurts et al. (2006); features in `ceb_gym.features`.
     """
 
     incremental = False
 
-    def __init__(self, k: int = 5, precedents: bool | str = "auto", without: str = "") -> None:
+    def __init__(
+        self,
+        k: int = 5,
+        precedents: bool | str = "auto",
+        without: str = "",
+        scorer: Critic | None = None,
+    ) -> None:
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ConfigurationError(f"k is {k!r}: give a whole number of precedents per class, at least 1.")
         if precedents not in (True, False, "auto"):
             raise ConfigurationError(f'precedents is {precedents!r}: give "auto", true or false.')
         if not isinstance(without, str):
             raise ConfigurationError(f"without is {without!r}: give names of groups, joined by commas.")
-        self.k = k
         self.name = "precedent"
+        self._scorer = scorer
+        self._own_k = self.k = k
+        if scorer is not None:
+            check_scorer(scorer)
+            self.k = max(k, scorer.k)
+            self.name = f"precedent({scorer.name})"
         self._precedents = precedents
         self._without = without
-        self._plain_names = _names_without(without)
+        self._plain_names = _names_without(without) + (SCORE_FEATURES if scorer is not None else ())
         if not self._plain_names and precedents is not True:
             raise ConfigurationError(
                 f"without is {without!r}: no features are left. Leave out fewer, or give precedents=true."
@@ -95,7 +109,7 @@ class PrecedentCritic:
 
     def fit(self, records: Sequence[Record], previous: Critic | None = None) -> PrecedentCritic:
         """Learns from the records' stored features; where they are of another version, from their text."""
-        fitted = PrecedentCritic(self.k, self._precedents, self._without)
+        fitted = PrecedentCritic(self._own_k, self._precedents, self._without, self._scorer)
         if not records:
             return fitted
         labels = np.array([record.label for record in records])
@@ -141,9 +155,14 @@ class PrecedentCritic:
 
     def judge(self, queries: Sequence[Query], precedents: Sequence[Precedents]) -> list[Verdict]:
         """Returns for each query the learned probability, the two strongest reasons, and the features."""
-        rows = [
+        rows: list[Mapping[str, float]] = [
             query_features(query, found, self.name) for query, found in zip(queries, precedents, strict=True)
         ]
+        usages: list[Mapping[str, float]] = [{}] * len(rows)
+        if self._scorer is not None:
+            scored = scores_of(self._scorer, queries, precedents)
+            rows = [{**row, **score} for row, (score, _) in zip(rows, scored, strict=True)]
+            usages = [verdict.usage for _, verdict in scored]
         verdicts: dict[int, Verdict] = {}
         for word, kind in (("first", self._first), ("later", self._later)):
             places = [i for i, query in enumerate(queries) if (query.step_index == 0) == (word == "first")]
@@ -152,7 +171,7 @@ class PrecedentCritic:
             chosen = [rows[place] for place in places]
             probabilities, reasons = self._judge_kind(kind, word, chosen)
             for place, probability, reason in zip(places, probabilities, reasons, strict=True):
-                verdicts[place] = Verdict(float(probability), reason, self.name, features=rows[place])
+                verdicts[place] = Verdict(float(probability), reason, self.name, usages[place], rows[place])
         return [verdicts[place] for place in range(len(rows))]
 
     def probabilities(self, rows: Sequence[Mapping[str, float]], first: Sequence[bool]) -> FloatArray:

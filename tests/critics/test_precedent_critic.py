@@ -10,7 +10,7 @@ from ceb_gym.build.parts import make_critic
 from ceb_gym.critics.precedent import PrecedentCritic
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.features import FEATURES_VERSION, VERSION_KEY, feature_groups, is_repeated, query_features
-from ceb_gym.types import HistoryItem, Precedents, Query, Record, Verdict
+from ceb_gym.types import HistoryItem, Precedent, Precedents, Query, Record, Verdict
 
 
 def make_query(action: str, earlier: list[str] | None = None, outcome: str = "fine") -> Query:
@@ -169,3 +169,50 @@ def test_groups_of_features_can_be_left_out() -> None:
 def test_an_unknown_group_or_no_features_at_all_is_refused(without: object) -> None:
     with pytest.raises(ConfigurationError, match="without"):
         PrecedentCritic(without=without)  # type: ignore[arg-type]
+
+
+class Oracle:
+    """Scores "go on" by the state it sees; says nothing of other actions."""
+
+    name = "oracle"
+    k = 2
+
+    def __init__(self) -> None:
+        self.shown: list[Precedents] = []
+
+    def judge(self, queries: list[Query], precedents: list[Precedents]) -> list[Verdict]:
+        self.shown.extend(precedents)
+        scores = {"good": 0.9, "bad": 0.2}
+        return [Verdict(scores.get(query.state), "", "oracle", {"requests": 1.0}) for query in queries]
+
+
+def scored_record(number: int, label: bool) -> Record:
+    record = make_record(number, make_query("go on", ["x"]), label)
+    score = 0.9 if label else 0.2
+    return replace(record, features={**record.features, "scorer_score": score, "scorer_scored": 1.0})
+
+
+def test_a_scorers_score_is_one_more_feature() -> None:
+    critic = PrecedentCritic(scorer=Oracle()).fit([scored_record(n, n % 3 == 0) for n in range(90)])
+    good, bad = (replace(make_query("go on", ["x"]), state=state) for state in ("good", "bad"))
+    assert confidence(critic, good) > 0.8 > 0.3 > confidence(critic, bad)
+    (verdict,) = critic.judge([good], [Precedents()])
+    assert verdict.features["scorer_score"] == 0.9 and verdict.usage == {"requests": 1.0}
+
+
+def test_a_scorer_that_says_nothing_is_no_score_of_0() -> None:
+    critic = PrecedentCritic(scorer=Oracle())
+    (verdict,) = critic.judge([make_query("ls")], [Precedents()])
+    assert verdict.features["scorer_scored"] == 0.0 and verdict.confidence == 0.5
+
+
+def test_a_scorer_sees_no_more_precedents_than_it_wants() -> None:
+    oracle = Oracle()
+    found = tuple(Precedent(make_record(n, make_query("ls"), True), 0.5) for n in range(5))
+    PrecedentCritic(scorer=oracle).judge([make_query("ls")], [Precedents(found, (), 3)])
+    assert oracle.shown == [Precedents(found[:2], (), 3)]
+
+
+def test_a_scorer_that_learns_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="learns from the bank"):
+        PrecedentCritic(scorer=PrecedentCritic())
