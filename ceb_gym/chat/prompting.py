@@ -39,6 +39,7 @@ _CONTROL_TOKENS = re.compile(
     re.IGNORECASE,
 )
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_UNREADABLE_RUN = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd])\\1{7,}")
 _TOKENS = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,2}|[^\sA-Za-z0-9]|\s{2,}|[\n\t]")
 
 
@@ -46,13 +47,15 @@ def fence(text: str, label: str) -> str:
     """Returns environment text as data: every line behind `| `, between tags of the label.
 
     Args:
-        text: Any text. Control characters are spelled out, so that no line break is overlooked; a token that
+        text: Any text. Control characters are spelled out, so that no line break is overlooked, and long
+            runs of one (binary output) are counted; a token that
             ends a turn in a chat template (`<|im_end|>`, `</s>`, `[/INST]`, ...) gets a space that breaks it.
         label: Name of the tag: a word of the prompt, never environment text.
 
     Returns:
         `<label>`, the lines, `</label>`, joined by newlines, without one at the end.
     """
+    text = _UNREADABLE_RUN.sub(lambda run: f"{run.group(1)}[{len(run.group())} times]", text)
     if _CONTROLS.search(text):
         text = harmless(text.replace("\r\n", "\n"))
     if "<" in text or "[" in text:

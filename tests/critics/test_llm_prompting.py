@@ -49,6 +49,13 @@ def test_plain_text_is_kept_as_it_is_in_a_fence() -> None:
     assert "\n".join(line.removeprefix("| ") for line in lines) == text
 
 
+def test_runs_of_unreadable_characters_are_counted_and_not_shown() -> None:
+    assert (
+        fence("a" + "\x00" * 600 + "b" + "\ufffd" * 9, "x")
+        == "<x>\n| a\\x00[600 times]b\ufffd[9 times]\n</x>"
+    )
+
+
 def test_rubric_and_fence_rule_are_short() -> None:
     assert estimate_tokens(RUBRIC + FENCE_RULE) < 300
 
