@@ -20,7 +20,10 @@ from ceb_gym.build.specs import (
     load,
     parse_spec,
 )
+from ceb_gym.chat.options import CHAT_OPTIONS, make_chat, split_chat_options
 from ceb_gym.critics.cascade import Alternative, cascade
+from ceb_gym.critics.llm import CebCritic, ChatCritic
+from ceb_gym.critics.llm_baselines import CotCritic, PTrueCritic, StaticCritic
 from ceb_gym.critics.precedent import PrecedentCritic
 from ceb_gym.critics.rules import RulesCritic
 from ceb_gym.critics.simple import BaseRateCritic, ConstantCritic, CountsCritic, NeighborsCritic
@@ -55,6 +58,19 @@ def _rules_critic(
     return RulesCritic(kind, risky, other, rules, built_in)
 
 
+def _by_model(name: str, critic: type[ChatCritic]) -> Callable[..., Critic]:
+    """Factory of `name:MODEL`, of which some options are the endpoint's and the others the critic's."""
+
+    def build(model: str, **options: Any) -> Critic:
+        of_chat, others = split_chat_options(options)
+        shown = f"{name}:{model}"
+        chat = construct("critic", shown, make_chat, {"model": str(model), **of_chat})
+        built = construct("critic", shown, critic, others, {"chat": chat}, tuple(sorted(CHAT_OPTIONS)))
+        return cast(Critic, built)
+
+    return build
+
+
 CRITICS: Known = {
     "base_rate": (BaseRateCritic, None),
     "constant": (ConstantCritic, "confidence"),
@@ -62,6 +78,10 @@ CRITICS: Known = {
     "neighbors": (NeighborsCritic, None),
     "rules": (_rules_critic, "kind"),
     "precedent": (PrecedentCritic, None),
+    "openai": (_by_model("openai", CebCritic), "model"),
+    "static": (_by_model("static", StaticCritic), "model"),
+    "cot": (_by_model("cot", CotCritic), "model"),
+    "p_true": (_by_model("p_true", PTrueCritic), "model"),
 }
 LABELERS: Known = {
     "reward_level": (RewardLevelLabeler, None),

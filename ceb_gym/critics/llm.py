@@ -107,7 +107,7 @@ class CebCritic(ChatCritic):
         chat: The language model.
         k: Precedents per class.
         score_range: "auto" clips [-0.5, 1.5], reads other scales that are plain (85 %, 8/10) and leaves the
-            rest unscored; "paper" always clips.
+            rest unscored; "paper" always clips; "percent" divides by 100.
         max_prompt_tokens: Budget of a prompt, by estimate, at least 1,000; what is cut is told.
         history_steps: Most earlier steps shown: at least 8, or 0 for none.
         use_repetition_flag: Whether the flag is shown (the paper's ablation leaves it out).
