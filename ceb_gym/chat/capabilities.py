@@ -12,7 +12,8 @@ from ceb_gym.chat.values import ChatRequest
 
 _FEWER_TOP_LOGPROBS = 5  # some deployments give no more
 _TOO_MANY_CHOICES = re.compile(
-    r"\bn(_cmpl)?\b.{0,40}(slot|greater|exceed|at most|only 1|must be 1)", re.I | re.S
+    r"['\"`]n['\"`]|\bn(_cmpl)?\b.{0,40}(slot|greater|exceed|at most|only 1|must be 1|not supported)",
+    re.I | re.S,
 )
 
 
