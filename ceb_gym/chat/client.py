@@ -217,7 +217,8 @@ class OpenAIChat:
             )
             return str(raw.http_response.text)
         except Exception as error:
-            raise refusal_of(error, self.model, self._endpoint, timeout_s, client.api_key) from None
+            failure = refusal_of(error, self.model, self._endpoint, timeout_s, client.api_key)
+        raise failure  # out here it has no context, which could hold the key
 
     def _open_client(self) -> Any:
         """The openai client of this process; a fork gets one of its own."""
