@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ceb_gym.build.parts import check_retriever, make_bank, make_critic, make_labeler, make_retriever
+from ceb_gym.build.parts import (
+    check_retriever,
+    make_bank,
+    make_critic,
+    make_labeler,
+    make_retriever,
+    own_labeler,
+)
 from ceb_gym.critics.recalibration import recalibrated
 from ceb_gym.engine.core import Engine
 from ceb_gym.engine.judging import Judge, OnCriticError
@@ -68,9 +75,12 @@ class EngineConfig:
 def engine_config(arguments: Mapping[str, Any], bank: str | Bank) -> EngineConfig:
     """The part of the wrapper's arguments that makes an engine; a private bank in memory is never shared."""
     chosen = ("critic", "labeler", "retriever", "on_critic_error", "recalibrate", "learn", "run_id")
+    values = {name: arguments[name] for name in chosen}
+    if values["labeler"] is None:
+        values["labeler"] = own_labeler(values["critic"])
     return EngineConfig(
         bank=bank,
-        **{name: arguments[name] for name in chosen},
+        **values,
         clock=arguments["clock"] or time.time,
         private=object() if bank == "memory:" else None,
     )

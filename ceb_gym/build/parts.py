@@ -29,6 +29,7 @@ from ceb_gym.critics.rules import RulesCritic
 from ceb_gym.critics.simple import BaseRateCritic, ConstantCritic, CountsCritic, NeighborsCritic
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.hindsight.rules import CallableLabeler, ReturnLabeler, RewardLevelLabeler, SuccessLabeler
+from ceb_gym.hindsight.votes import VoteLabeler
 from ceb_gym.policies.simple import (
     DeferBelow,
     DeferLowest,
@@ -83,12 +84,35 @@ CRITICS: Known = {
     "cot": (_by_model("cot", CotCritic), "model"),
     "p_true": (_by_model("p_true", PTrueCritic), "model"),
 }
-LABELERS: Known = {
+
+
+def _vote_labeler(model: str, **options: Any) -> HindsightLabeler:
+    """Factory of `openai:MODEL`, of which some options are the endpoint's and the others the labeler's."""
+    of_chat, others = split_chat_options(options)
+    shown = f"openai:{model}"
+    chat = construct("labeler", shown, make_chat, {"model": str(model), **of_chat})
+    built = construct("labeler", shown, VoteLabeler, others, {"chat": chat}, tuple(sorted(CHAT_OPTIONS)))
+    return cast(HindsightLabeler, built)
+
+
+def own_labeler(critic: Any) -> str | None:
+    """The labeler of a critic that has one: `openai:MODEL` labels with its own model and endpoint."""
+    if not isinstance(critic, str) or critic == OBJECT:
+        return None
+    spec = parse_spec("critic", critic.split(" | ")[0])
+    if spec.name != "openai" or spec.argument is None:
+        return None
+    of_chat, _ = split_chat_options(spec.options)
+    return f"openai:{spec.argument}" + (f"?{urlencode(of_chat)}" if of_chat else "")
+
+
+RULE_LABELERS: Known = {
     "reward_level": (RewardLevelLabeler, None),
     "return": (ReturnLabeler, "gamma"),
     "success": (SuccessLabeler, None),
     "none": (lambda: None, None),
 }
+LABELERS: Known = {**RULE_LABELERS, "openai": (_vote_labeler, "model")}
 POLICIES: Known = {
     "never": (NeverDefer, None),
     "defer_below": (DeferBelow, "threshold"),

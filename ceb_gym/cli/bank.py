@@ -8,7 +8,7 @@ import math
 import shlex
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -26,6 +26,8 @@ from ceb_gym.cli.label import add_label_arguments, label_waiting
 from ceb_gym.cli.targets import bank_file, check_target
 from ceb_gym.cli.terminal import PlainConsole
 from ceb_gym.errors import BankError, ConfigurationError
+from ceb_gym.hindsight.drift import EPISODES as DRIFT_EPISODES
+from ceb_gym.hindsight.drift import Drift, one_vote_margins
 from ceb_gym.retrieval.views import TfidfRetriever
 from ceb_gym.text import harmless
 from ceb_gym.types import Pin, Query
@@ -118,6 +120,7 @@ def run_stats(args: argparse.Namespace) -> int:
     with _opened(args, read_only=True) as bank:
         scopes = bank.scopes() if args.scope is None else [_one_scope(bank, args.scope)]
         all_stats = [bank.stats(scope) for scope in scopes]
+        drifts = {scope: _drift(bank, scope) for scope in scopes}
         bank_facts = {"bank": bank.url, "bank_id": bank.bank_id}
     if args.json:
         print_json({**bank_facts, "scopes": [stats.as_dict() for stats in all_stats]})
@@ -125,9 +128,29 @@ def run_stats(args: argparse.Namespace) -> int:
     console = PlainConsole()
     console.print(Text(harmless(f"Bank {bank_facts['bank']} (id {bank_facts['bank_id']})")))
     console.print(bank_listings.stats_listing(all_stats) if all_stats else "It is empty.")
-    for line in _unfinished(all_stats, args.bank):
+    for line in (*_unfinished(all_stats, args.bank), *_drift_lines(drifts, args.bank)):
         console.print(Text(line), soft_wrap=True)
     return 0
+
+
+def _drift(bank: SqlBank, scope: str) -> Drift | None:
+    """Of the newest commits, which are an episode each (or a segment of one)."""
+    newest = bank.revision(scope)
+    return one_vote_margins(bank.records(scope, since=max(0, newest - DRIFT_EPISODES), until=newest))
+
+
+def _drift_lines(drifts: Mapping[str, Drift | None], bank: str) -> Iterator[str]:
+    for scope, drift in drifts.items():
+        if drift is None:
+            continue
+        said = (
+            f"{harmless(scope)}: {drift.share:.0%} of {drift.n_records:,} labels of the newest "
+            f"{drift.n_episodes:,} episodes hung on one vote"
+        )
+        if drift.is_high:
+            place = f"--bank {shlex.quote(bank)} --scope {shlex.quote(scope)}"
+            said += f": the labeler is unsure. To begin anew: `ceb bank prune {place} --keep 0`"
+        yield said
 
 
 def _unfinished(all_stats: list[ScopeStats], bank: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from rich.table import Column, Table
 
 from ceb_gym import __version__
 from ceb_gym.agents.basic import PlannerAgent, RandomAgent, RecordedAgent
-from ceb_gym.build.parts import LABELERS, make_labeler, split_bank_url
+from ceb_gym.build.parts import RULE_LABELERS, make_labeler, own_labeler, split_bank_url
 from ceb_gym.build.specs import build_named, load, parse_spec, parse_value
 from ceb_gym.cli.targets import bank_file, check_target
 from ceb_gym.cli.terminal import PlainConsole
@@ -107,7 +107,7 @@ def run_command(args: argparse.Namespace) -> int:
             raise ConfigurationError(f"--{name} is {getattr(args, name)}: give a whole number from 0.")
     _check_targets(args)
     env, label_rule, episodes, sources = _make_env(args)
-    labeler_spec = args.labeler or _own_rule(label_rule)
+    labeler_spec = args.labeler or own_labeler(args.critic) or _own_rule(label_rule)
     labeler_name = _labeler_name(args, labeler_spec)
     check_warm(args, labeler_spec)
     with bank_place(args) as place:
@@ -175,10 +175,10 @@ def _labeler_name(args: argparse.Namespace, labeler: str | None) -> str:
 
 def _own_rule(label_rule: str | None) -> str | None:
     """A stream's label rule as labeler: only a rule of ours, since a file must not name code to run."""
-    if label_rule is not None and parse_spec("labeler", label_rule).name not in LABELERS:
+    if label_rule is not None and parse_spec("labeler", label_rule).name not in RULE_LABELERS:
         raise ConfigurationError(
             f"The stream's labels follow the rule {label_rule!r}, which is none of "
-            f"{', '.join(sorted(LABELERS))}: name the bank's own --labeler."
+            f"{', '.join(sorted(RULE_LABELERS))}: name the bank's own --labeler."
         )
     return label_rule
 
