@@ -21,6 +21,7 @@ from ceb_gym.build.specs import (
     parse_spec,
 )
 from ceb_gym.chat.options import CHAT_OPTIONS, make_chat, split_chat_options
+from ceb_gym.critics.agent_baselines import MeanEntropyCritic, PplCritic, ProCritic, VerbalizedCritic
 from ceb_gym.critics.cascade import Alternative, cascade
 from ceb_gym.critics.llm import CebCritic, ChatCritic
 from ceb_gym.critics.llm_baselines import CotCritic, PTrueCritic, StaticCritic
@@ -59,6 +60,13 @@ def _rules_critic(
     return RulesCritic(kind, risky, other, rules, built_in)
 
 
+def _precedent_critic(
+    k: int = 5, precedents: bool | str = "auto", without: str = "", scorer: str | None = None
+) -> PrecedentCritic:
+    """The `precedent` critic; `scorer` is the spec of another one, percent-encoded where it has options."""
+    return PrecedentCritic(k, precedents, without, None if scorer is None else make_critic(scorer))
+
+
 def _by_model(name: str, critic: type[ChatCritic]) -> Callable[..., Critic]:
     """Factory of `name:MODEL`, of which some options are the endpoint's and the others the critic's."""
 
@@ -78,11 +86,15 @@ CRITICS: Known = {
     "counts": (CountsCritic, None),
     "neighbors": (NeighborsCritic, None),
     "rules": (_rules_critic, "kind"),
-    "precedent": (PrecedentCritic, None),
+    "precedent": (_precedent_critic, None),
     "openai": (_by_model("openai", CebCritic), "model"),
     "static": (_by_model("static", StaticCritic), "model"),
     "cot": (_by_model("cot", CotCritic), "model"),
     "p_true": (_by_model("p_true", PTrueCritic), "model"),
+    "ppl": (PplCritic, None),
+    "mean_entropy": (MeanEntropyCritic, None),
+    "pro": (ProCritic, None),
+    "verbalized": (VerbalizedCritic, None),
 }
 
 

@@ -179,7 +179,7 @@ def test_a_bank_object_in_a_spec_asks_for_its_argument() -> None:
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("critic", "base_rate, constant, counts, neighbors"),
+        ("critic", "base_rate, constant, cot, counts"),
         ("labeler", "return, reward_level, success"),
         ("policy", "defer_below, defer_lowest, never, review_budget"),
         ("retriever", "random, recent, tfidf"),
