@@ -17,6 +17,7 @@ from rich.table import Column, Table
 
 from ceb_gym import __version__
 from ceb_gym.agents.basic import PlannerAgent, RandomAgent, RecordedAgent
+from ceb_gym.agents.react import make_react_agent
 from ceb_gym.build.parts import RULE_LABELERS, make_labeler, own_labeler, split_bank_url
 from ceb_gym.build.specs import build_named, load, parse_spec, parse_value
 from ceb_gym.cli.targets import bank_file, check_target
@@ -40,6 +41,7 @@ AGENTS: Mapping[str, tuple[Any, str | None]] = {
     "random": (RandomAgent, None),
     "planner": (PlannerAgent, "skill"),
     "recorded": (RecordedAgent, None),
+    "openai": (make_react_agent, "model"),
 }
 AGENT_GROUP = "ceb_gym.agents"
 LIVE_EPISODES = 100
