@@ -363,7 +363,13 @@ class ConfidenceWrapper(
 
 
 def env_id_of(env: gym.Env[Any, Any]) -> str:
-    """The environment's registered id, or the name of its class where it has none."""
+    """What `env.metadata["env_id"]` says, else the registered id, or the name of a class without one.
+
+    A replay says so what environment its stream was recorded from.
+    """
+    stated = (env.metadata or {}).get("env_id")
+    if isinstance(stated, str) and stated:
+        return stated
     return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 

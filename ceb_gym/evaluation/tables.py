@@ -19,6 +19,7 @@ WEIGHT_COLUMNS: Final = ("all steps", "later steps")
 STRONGEST: Final = 10
 _TWIN_SHOWN = "precedent (no precedents)"
 _OVER = {"all": "over all steps", "later_steps": "over the later steps"}
+_OF_ITS_OWN_AGENT = frozenset({"pro", "verbalized"})  # they score what their own agent chose
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def table_rows(evaluation: Evaluation, critic_name: str, part: str) -> list[tupl
 
 def shown_name(name: str, critic_name: str) -> str:
     """What an estimator is called in tables."""
-    return {"critic": critic_name, RAW: f"{critic_name} (raw)", TWIN: _TWIN_SHOWN}.get(name, name)
+    shown = {"critic": critic_name, RAW: f"{critic_name} (raw)", TWIN: _TWIN_SHOWN}.get(name, name)
+    return f"{shown} (not paired)" if shown.partition("?")[0] in _OF_ITS_OWN_AGENT else shown
 
 
 def gap_tables(evaluation: Evaluation) -> list[GapTable]:

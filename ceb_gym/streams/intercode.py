@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -73,8 +73,12 @@ def import_intercode_logs(
     digests: dict[str, str] = {}
     episodes: list[RecordedEpisode] = []
 
+    n_productive_raw = 0
+
     def labels_of(rewards: Sequence[float], initial: float | None) -> list[bool]:
+        nonlocal n_productive_raw
         baseline = initial if first_baseline == "initial" and initial is not None else 0.0
+        n_productive_raw += sum(reward_level_labels(rewards, baseline=baseline, decimals=None))
         return reward_level_labels(rewards, baseline=baseline, decimals=decimals)
 
     for path in _log_files(paths, notes):
@@ -94,7 +98,15 @@ def import_intercode_logs(
     notes += [f"{text}: {number}." for text, number in sorted(counts.items())]
     provenance = {"importer": "intercode-logs", "sha256": digests}
     rule = reward_level_name(first_baseline, decimals)
-    return ImportedRuns(StreamHeader(ENV_ID, rule, provenance), tuple(episodes), tuple(notes))
+    found = ImportedRuns(StreamHeader(ENV_ID, rule, provenance), tuple(episodes), tuple(notes))
+    if found.n_productive == n_productive_raw:
+        return found
+    rounding = (
+        f"Rises of exactly 0.05 do not count: {found.n_productive:,} steps are positive with rewards rounded "
+        f"to {decimals} places, {n_productive_raw:,} with the raw floats (--raw-rewards), in which they fall "
+        "both ways."
+    )
+    return replace(found, notes=(*notes, rounding))
 
 
 def _log_files(paths: Sequence[Path], notes: list[str]) -> list[Path]:

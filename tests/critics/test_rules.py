@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ceb_gym import ConfidenceWrapper
 from ceb_gym.critics.rules import BUILT_IN_RULES, Rule, RulesCritic, environment_kind
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.protocols import Critic, LearningCritic
+from ceb_gym.streams import RecordedEpisode, RecordedStep, StreamHeader, write_stream
 from ceb_gym.types import Precedents, Query, Verdict
 
 
@@ -334,3 +338,16 @@ def test_a_million_characters_are_read_to_their_end(piece: str) -> None:
     for kind in ("bash", "web", "android"):
         assert judge(text, RulesCritic(kind)).confidence in (None, 0.05)
     assert judge("a" * 10**6 + "\nrm x", RulesCritic("bash")).confidence == 0.05
+
+
+def test_a_replay_is_judged_as_what_was_recorded(tmp_path: Path) -> None:
+    steps = (RecordedStep("$", "rm -rf /important", "", 0.0), RecordedStep("$", "ls", "", 0.0))
+    path = tmp_path / "runs.jsonl"
+    write_stream(path, StreamHeader("intercode-bash"), [RecordedEpisode("e", "look around", steps)])
+    env = ConfidenceWrapper(
+        gym.make("ceb_envs:ceb/Replay-v0", stream=str(path)), "rules?other=0.9", labeler="none"
+    )
+    env.reset()
+    risky, plain = (env.assess(command) for command in ("rm -rf /important", "ls"))
+    assert risky.query.env_id == risky.query.scope == "intercode-bash"
+    assert risky.verdict.confidence == 0.05 and plain.verdict.confidence == 0.9

@@ -48,6 +48,8 @@ def test_real_logs_import_completely(
     runs = import_intercode_logs([intercode_logs / model])
     assert (len(runs.episodes), runs.n_steps) == (n_episodes, n_steps)
     assert runs.n_productive == n_productive
+    told = [note for note in runs.notes if f"{n_productive_raw_floats} with the raw floats" in note]
+    assert len(told) == (n_productive != n_productive_raw_floats)
     raw = import_intercode_logs([intercode_logs / model], decimals=None)
     assert raw.n_productive == n_productive_raw_floats
     assert raw.header.label_rule == "reward_level?first_baseline=0&decimals=none"

@@ -63,6 +63,8 @@ class ReplayEnv(gymnasium.Env[str, str]):
         self.action_space = UnicodeText()
         self.render_mode = render_mode
         self._stream = read_stream(stream)
+        # who judges a replay should know what was recorded, such as a table of risky shell commands
+        self.metadata = {**type(self).metadata, "env_id": self._stream.header.env_id}
         self._order = order
         self._positions: list[int] | None = None
         self._next_turn = 0
