@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from ceb_gym.types import AgentTrace, Precedents, Query, TokenLogprob, Verdict
 
@@ -49,12 +50,16 @@ class PplCritic(TraceCritic):
         tokens = _written(trace.tokens)
         if not tokens:
             return None, "the trace has no tokens of the action"
-        logprobs = [token.logprob for token in tokens if token.logprob is not None]
+        logprobs = [token.logprob for token in tokens if _usable(token.logprob)]
         if len(logprobs) < len(tokens):
-            return None, f"{len(tokens) - len(logprobs)} of {len(tokens)} tokens have no log probability"
+            return (
+                None,
+                f"{len(tokens) - len(logprobs)} of {len(tokens)} tokens have no usable log probability",
+            )
         mean = math.fsum(logprobs) / len(logprobs)
-        score = min(math.exp(mean), 1.0)
-        return score, f"perplexity {math.exp(-mean):.3g} over {len(tokens)} tokens"
+        score = math.exp(min(mean, 0.0))  # servers round a certain token to a little above 0
+        perplexity = f"{1 / score:.3g}" if score > 0 else "beyond all numbers"
+        return score, f"perplexity {perplexity} over {len(tokens)} tokens"
 
 
 class MeanEntropyCritic(TraceCritic):
@@ -131,12 +136,13 @@ class VerbalizedCritic(TraceCritic):
 def token_entropy(token: TokenLogprob) -> float | None:
     """Entropy in nats of the alternatives of one token, with the rest of the mass as one bucket.
 
-    None where there are no alternatives.
+    None where there are no alternatives, or none with a probability: one bucket of everything would look
+    like certainty.
     """
-    if not token.top:
+    masses = [math.exp(min(logprob, 0.0)) for _, logprob in token.top if _usable(logprob)]
+    if math.fsum(masses) <= 0:
         return None
-    masses = [math.exp(min(logprob, 0.0)) for _, logprob in token.top]
-    if token.logprob is not None and token.token not in {text for text, _ in token.top}:
+    if _usable(token.logprob) and token.token not in {text for text, _ in token.top}:
         masses.append(math.exp(min(token.logprob, 0.0)))
     total = math.fsum(masses)
     if total > _LARGEST_MASS:  # rounding of the server
@@ -144,6 +150,10 @@ def token_entropy(token: TokenLogprob) -> float | None:
     else:
         masses.append(_LARGEST_MASS - total)
     return max(0.0, -math.fsum(mass * math.log(mass) for mass in masses if mass > 0))
+
+
+def _usable(logprob: float | None) -> TypeGuard[float]:
+    return logprob is not None and math.isfinite(logprob)
 
 
 def _written(tokens: Sequence[TokenLogprob]) -> list[TokenLogprob]:

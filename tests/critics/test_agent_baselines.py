@@ -36,6 +36,22 @@ def test_a_token_without_numbers_leaves_the_step_unscored(name: str) -> None:
     assert verdict.confidence is None and "1 of 2 tokens" in verdict.rationale
 
 
+@pytest.mark.parametrize("name", ["ppl", "mean_entropy"])
+@pytest.mark.parametrize("logprob", [-math.inf, math.inf, math.nan])
+def test_a_token_without_a_finite_number_leaves_the_step_unscored(name: str, logprob: float) -> None:
+    assert judged(name, AgentTrace((token(HALF, HALF, HALF), token(logprob, logprob)))).confidence is None
+
+
+def test_a_token_of_no_measurable_probability_is_scored_and_does_not_overflow() -> None:
+    trace = AgentTrace((token(-9999.0, HALF, HALF),))  # what some servers write for -Infinity
+    assert judged("ppl", trace).confidence == 0.0
+    assert judged("mean_entropy", trace).confidence == pytest.approx(0.5)
+
+
+def test_alternatives_without_any_probability_are_no_certainty() -> None:
+    assert token_entropy(token(-9999.0, -9999.0)) is None
+
+
 def test_the_mass_that_alternatives_leave_is_one_bucket() -> None:
     assert token_entropy(token(HALF, HALF, QUARTER)) == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
     assert token_entropy(token(HALF, HALF, HALF)) == pytest.approx(math.log(2))
