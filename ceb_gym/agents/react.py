@@ -142,6 +142,8 @@ class ReActAgent:
         best = replies[0]
         if len(samples) == len(replies) > 1:
             best = _most_probable(replies, samples)
+        else:
+            samples = []  # shares among some of the samples, or of one, would be no shares
         stated = best.confidence if self._verbalize else None
         return TracedAction(best.action or "", AgentTrace(best.action_tokens, stated, tuple(samples)))
 

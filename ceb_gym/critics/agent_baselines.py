@@ -13,6 +13,7 @@ from typing import TypeGuard
 from ceb_gym.types import AgentTrace, Precedents, Query, TokenLogprob, Verdict
 
 _LARGEST_MASS = 1.0
+_FEWEST_SAMPLES = 2
 
 
 class TraceCritic:
@@ -89,8 +90,9 @@ class ProCritic(TraceCritic):
     """s = probability mass of the chosen action among the sampled ones.
 
     The agent samples N actions. Samples of the same action are merged by adding their sequence
-    probabilities, and s = exp(l_a) / sum_b exp(l_b), with l the log probability of an action's samples. One
-    sample, or N times the same action, gives 1. The chosen action must be among the samples.
+    probabilities, and s = exp(l_a) / sum_b exp(l_b), with l the log probability of an action's samples. N
+    times the same action gives 1. A single sample says nothing and leaves the step unscored. The chosen
+    action must be among the samples; samples without an action are not counted.
 
     Scored on the action that the agent itself chose, so that it is not paired with critics that judge
     other actions.
@@ -101,8 +103,8 @@ class ProCritic(TraceCritic):
     name = "pro"
 
     def _score(self, trace: AgentTrace, action: str) -> tuple[float | None, str]:
-        if not trace.samples:
-            return None, "the trace has no samples"
+        if len(trace.samples) < _FEWEST_SAMPLES:
+            return None, f"the trace has {len(trace.samples)} usable samples: let the agent take samples=5"
         if not all(math.isfinite(sample.logprob) for sample in trace.samples):
             return None, "a sample has no finite log probability"
         largest = max(sample.logprob for sample in trace.samples)

@@ -91,6 +91,24 @@ def test_samples_vote_by_their_mass_and_travel_with_the_action() -> None:
     assert chat.requests[0].n == 3 and chat.requests[0].temperature == 0.7
 
 
+@pytest.mark.parametrize("texts", [["Action: red"], ["Action: red", "no idea", "none"]])
+def test_a_single_readable_sample_is_no_sample(texts: list[str]) -> None:
+    agent, _ = started(Scripted(texts), samples=len(texts))
+    action = agent.act("x", {})
+    assert action == "red" and action.trace.samples == () and action.trace.tokens
+
+
+def test_samples_do_not_travel_where_one_has_no_log_probability() -> None:
+    class OneWithout(Scripted):
+        @staticmethod
+        def _tokens(text: str) -> tuple[TokenLogprob, ...]:
+            return () if "green" in text else Scripted._tokens(text)
+
+    agent, _ = started(OneWithout(["Action: red", "Action: red", "Action: green"]), samples=3)
+    action = agent.act("x", {})
+    assert action == "red" and action.trace.samples == ()
+
+
 def test_a_stated_confidence_travels_only_where_it_was_asked_for() -> None:
     text = ["Action: blue\nConfidence: 70"]
     asked, not_asked = (started(Scripted(text), verbalize=flag)[0].act("x", {}) for flag in (True, False))

@@ -82,8 +82,13 @@ def test_pro_of_very_improbable_sequences_is_still_a_share() -> None:
 
 @pytest.mark.parametrize(
     "samples",
-    [(), (SampledAction("pwd", -1.0),), (SampledAction("ls", -math.inf),)],
-    ids=["none", "other", "inf"],
+    [
+        (),
+        (SampledAction("ls", -1.0),),
+        (SampledAction("pwd", -1.0), SampledAction("cd", -1.0)),
+        (SampledAction("ls", -1.0), SampledAction("pwd", -math.inf)),
+    ],
+    ids=["none", "one", "other", "inf"],
 )
 def test_pro_without_a_usable_sample_is_unscored(samples: tuple[SampledAction, ...]) -> None:
     assert judged("pro", AgentTrace(samples=samples)).confidence is None
