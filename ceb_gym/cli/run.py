@@ -257,7 +257,7 @@ def _make_agent(args: argparse.Namespace) -> Any:
     """Builds the agent, also one that another installed package offers."""
     text = args.agent or ("recorded" if args.stream is not None else None)
     if text is None:
-        raise ConfigurationError("--env needs --agent: random, planner:0.7 or module:function.")
+        raise ConfigurationError("--env needs --agent: random, planner:0.7, openai:MODEL or module:function.")
     name, argument = parse_spec("agent", text).name, parse_spec("agent", text).argument
     known = dict(AGENTS)
     for offered in entry_points(group=AGENT_GROUP):
