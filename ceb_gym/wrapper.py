@@ -67,7 +67,8 @@ class ConfidenceWrapper(
     `productive_precedents`, `unproductive_precedents`, `deferrals`, `bank_revision`, `step_index` (int).
 
     Args:
-        env: Any Gymnasium environment.
+        env: Any Gymnasium environment. Critics and scopes know it by `metadata["env_id"]` where it has such
+            an entry (a replay names what was recorded), else by its registered id.
         critic: Spec such as "precedent", "neighbors", "counts", "base_rate", "rules", "constant:0.7",
             "module:Class?option=1", "A | B?until=30", or a `protocols.Critic`.
         bank: Path or URL, with an optional scope template and further scopes to read:
@@ -365,7 +366,7 @@ class ConfidenceWrapper(
 def env_id_of(env: gym.Env[Any, Any]) -> str:
     """What `env.metadata["env_id"]` says, else the registered id, or the name of a class without one.
 
-    A replay says so what environment its stream was recorded from.
+    By that entry an environment that plays or serves another one names the other one, as a replay does.
     """
     stated = (env.metadata or {}).get("env_id")
     if isinstance(stated, str) and stated:

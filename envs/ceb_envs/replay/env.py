@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import gymnasium
 
@@ -27,9 +27,11 @@ class ReplayEnv(gymnasium.Env[str, str]):
     `reset(seed=...)` starts the order anew, a `reset` without a seed goes on to the next episode and, after
     the last, to the first again. `reset(options={"episode": position or id})` plays one episode out of
     turn: the order goes on where it was.
+
+    `metadata["env_id"]` names the environment that the stream was recorded from: critics and scopes go by it.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]  # Gymnasium declares it per instance
+    metadata: dict[str, Any] = {  # noqa: RUF012  # Gymnasium's own convention; each replay adds its `env_id`
         "render_modes": ["ansi"],
         "render_fps": 4,
         "reward_kind": "level",
@@ -63,7 +65,7 @@ class ReplayEnv(gymnasium.Env[str, str]):
         self.action_space = UnicodeText()
         self.render_mode = render_mode
         self._stream = read_stream(stream)
-        # who judges a replay should know what was recorded, such as a table of risky shell commands
+        # a critic should know what was recorded: a table of risky shell commands is read for a shell only
         self.metadata = {**type(self).metadata, "env_id": self._stream.header.env_id}
         self._order = order
         self._positions: list[int] | None = None
