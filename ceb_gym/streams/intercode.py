@@ -6,8 +6,8 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -72,15 +72,7 @@ def import_intercode_logs(
     counts: Counter[str] = Counter()
     digests: dict[str, str] = {}
     episodes: list[RecordedEpisode] = []
-
-    n_productive_raw = 0
-
-    def labels_of(rewards: Sequence[float], initial: float | None) -> list[bool]:
-        nonlocal n_productive_raw
-        baseline = initial if first_baseline == "initial" and initial is not None else 0.0
-        n_productive_raw += sum(reward_level_labels(rewards, baseline=baseline, decimals=None))
-        return reward_level_labels(rewards, baseline=baseline, decimals=decimals)
-
+    labeling = _Labeling(first_baseline, decimals)
     for path in _log_files(paths, notes):
         content = _read(path)
         digests[f"{path.resolve().parent.name}/{path.name}"] = hashlib.sha256(content).hexdigest()
@@ -92,21 +84,48 @@ def import_intercode_logs(
                 "little."
             )
         for task_id, run in runs:
-            episode = _episode(path, task_id, run, initial, labels_of, counts)
+            episode = _episode(path, task_id, run, initial, labeling, counts)
             if episode is not None:
                 episodes.append(episode)
     notes += [f"{text}: {number}." for text, number in sorted(counts.items())]
     provenance = {"importer": "intercode-logs", "sha256": digests}
     rule = reward_level_name(first_baseline, decimals)
-    found = ImportedRuns(StreamHeader(ENV_ID, rule, provenance), tuple(episodes), tuple(notes))
-    if found.n_productive == n_productive_raw:
-        return found
-    rounding = (
-        f"Rises of exactly 0.05 do not count: {found.n_productive:,} steps are positive with rewards rounded "
-        f"to {decimals} places, {n_productive_raw:,} with the raw floats (--raw-rewards), in which they fall "
-        "both ways."
-    )
-    return replace(found, notes=(*notes, rounding))
+    header = StreamHeader(ENV_ID, rule, provenance)
+    return ImportedRuns(header, tuple(episodes), (*notes, *labeling.notes()))
+
+
+class _Labeling:
+    """Labels by the reward level, and what would be different with the raw floats.
+
+    Args:
+        first_baseline: As for `import_intercode_logs`.
+        decimals: As for `import_intercode_logs`.
+    """
+
+    def __init__(self, first_baseline: FirstBaseline, decimals: int | None) -> None:
+        self._from_initial = first_baseline == "initial"
+        self._decimals = decimals
+        self._n_productive = self._n_productive_raw = self._n_decided = 0
+
+    def __call__(self, rewards: Sequence[float], initial: float | None) -> list[bool]:
+        baseline = initial if self._from_initial and initial is not None else 0.0
+        labels = reward_level_labels(rewards, baseline=baseline, decimals=self._decimals)
+        raw = reward_level_labels(rewards, baseline=baseline, decimals=None)
+        self._n_productive += sum(labels)
+        self._n_productive_raw += sum(raw)
+        self._n_decided += sum(label != other for label, other in zip(labels, raw, strict=True))
+        return labels
+
+    def notes(self) -> tuple[str, ...]:
+        """One note where rounding decided a label, also where the numbers of positive steps are equal."""
+        if not self._n_decided:
+            return ()
+        decided = f"{self._n_decided} label" + ("s" if self._n_decided > 1 else "")
+        return (
+            f"Rounding rewards to {self._decimals} places decides {decided} (a rise of exactly 0.05 does not "
+            f"count, as a raw float it may): {self._n_productive:,} steps are positive; with raw floats "
+            f"{self._n_productive_raw:,} (--raw-rewards).",
+        )
 
 
 def _log_files(paths: Sequence[Path], notes: list[str]) -> list[Path]:
@@ -203,7 +222,7 @@ def _episode(
     task_id: str,
     run: dict[str, Any],
     initial: float | None,
-    labels_of: Callable[[Sequence[float], float | None], list[bool]],
+    labeling: _Labeling,
     counts: Counter[str],
 ) -> RecordedEpisode | None:
     actions, observations, raw_rewards = _turns(path, task_id, run)
@@ -212,7 +231,7 @@ def _episode(
         counts["Episodes left out because they have no whole step"] += 1
         return None
     rewards = [_reward(path, task_id, index, raw_rewards[index]) for index in range(n_steps)]
-    labels = labels_of(rewards, initial)
+    labels = labeling(rewards, initial)
     for action in actions[:n_steps]:
         if not isinstance(action, str):
             counts["Actions that were no text, written as JSON"] += 1

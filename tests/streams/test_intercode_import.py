@@ -48,9 +48,12 @@ def test_real_logs_import_completely(
     runs = import_intercode_logs([intercode_logs / model])
     assert (len(runs.episodes), runs.n_steps) == (n_episodes, n_steps)
     assert runs.n_productive == n_productive
-    told = [note for note in runs.notes if f"{n_productive_raw_floats} with the raw floats" in note]
-    assert len(told) == (n_productive != n_productive_raw_floats)
+    told = f"{n_productive} steps are positive; with raw floats {n_productive_raw_floats} (--raw-rewards)."
+    about = [note for note in runs.notes if "raw floats" in note]
+    assert len(about) == (n_productive != n_productive_raw_floats)
+    assert all(note.endswith(told) and "decides 1 label " in note for note in about)
     raw = import_intercode_logs([intercode_logs / model], decimals=None)
+    assert not any("raw floats" in note for note in raw.notes)
     assert raw.n_productive == n_productive_raw_floats
     assert raw.header.label_rule == "reward_level?first_baseline=0&decimals=none"
 
@@ -128,6 +131,34 @@ def test_first_baseline_is_used_and_recorded(tmp_path: Path) -> None:
         stream = read_stream(out)
         assert stream.header.label_rule == f"reward_level?first_baseline={baseline}"
         assert stream[0].steps[0].label is label
+
+
+def test_a_label_that_rounding_decides_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path, {"0": run(["a", "b", "c"], ["x", "y", "z"], [0.83, 0.88, 0.1])})
+    assert command("intercode-logs", path, "--out", tmp_path / "rounded") == 0
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("note:"))
+    assert "decides 1 label " in told
+    assert told.endswith("1 steps are positive; with raw floats 2 (--raw-rewards).")
+    assert command("intercode-logs", path, "--out", tmp_path / "raw", "--raw-rewards") == 0
+    assert "raw floats" not in capsys.readouterr().out
+    assert read_stream(tmp_path / "rounded")[0].steps[1].label is False
+    assert read_stream(tmp_path / "raw")[0].steps[1].label is True
+
+
+def test_labels_that_rounding_decides_both_ways_are_told_though_the_numbers_are_equal(tmp_path: Path) -> None:
+    rewards = [0.83, 0.88, 0.69996]  # rounding takes one step away and adds another, 0.69996 to 0.7
+    runs = {
+        "0": run(["a", "b", "c"], ["x", "y", "z"], rewards),
+        "1": run(["a", "b"], ["x", "y"], [0.66, 0.69996]),
+    }
+    (note,) = import_intercode_logs([log(tmp_path, runs)]).notes
+    assert "decides 2 labels " in note
+    assert note.endswith("3 steps are positive; with raw floats 3 (--raw-rewards).")
+
+
+def test_no_note_on_rounding_where_it_decides_nothing(tmp_path: Path) -> None:
+    path = log(tmp_path, {"0": run(["a", "b"], ["x", "y"], [0.3, 0.9])})
+    assert import_intercode_logs([path]).notes == ()
 
 
 def test_unknown_file_system_has_no_initial_reward(tmp_path: Path) -> None:
