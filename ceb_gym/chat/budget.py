@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import threading
+import time
+from collections.abc import Mapping
 from typing import Any
 
+from ceb_gym.chat.forking import renew_after_fork
 from ceb_gym.errors import BudgetError, ConfigurationError
 
 
 class Budget:
     """Counts what was used, for any number of threads.
+
+    The number of requests is never passed. What a request takes in tokens is known only afterwards, so that
+    those under way when the budget of tokens or money is spent, at most `concurrency`, still end.
 
     Args:
         max_requests: Requests really made, retries included; None for no limit.
@@ -42,6 +48,11 @@ class Budget:
         self._limits = {"requests": max_requests, "tokens": max_total_tokens, "cost": max_cost}
         self._prices = (prompt_price, completion_price)
         self._used = {"requests": 0.0, "tokens": 0.0, "cost": 0.0}
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """A lock of its own for a forked child, which counts on from here by itself."""
         self._lock = threading.Lock()
 
     @property
@@ -71,6 +82,27 @@ class Budget:
             self._used["tokens"] += prompt + completion
             self._used["cost"] += cost or 0.0
         return cost
+
+
+class Usage:
+    """What one request took, retries and singly asked choices included; for any number of threads."""
+
+    def __init__(self) -> None:
+        names = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens")
+        self._numbers = dict.fromkeys(names, 0.0)
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+
+    def add(self, numbers: Mapping[str, float]) -> None:
+        """Adds to each number."""
+        with self._lock:
+            for name, number in numbers.items():
+                self._numbers[name] = self._numbers.get(name, 0.0) + number
+
+    def numbers(self) -> dict[str, float]:
+        """All of it, and the seconds since the start."""
+        with self._lock:
+            return {**self._numbers, "seconds": time.monotonic() - self._started}
 
 
 def _check_amount(name: str, value: Any) -> None:

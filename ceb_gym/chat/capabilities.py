@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ceb_gym.chat.forking import renew_after_fork
 from ceb_gym.chat.values import ChatRequest
 
+_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
+_JSON_MODES = ("json_schema", "json_object", "")  # each is tried after the one before it was refused
 _FEWER_TOP_LOGPROBS = 5  # some deployments give no more
 _TOO_MANY_CHOICES = re.compile(
     r"['\"`]n['\"`]|\bn(_cmpl)?\b.{0,40}(slot|greater|exceed|at most|only 1|must be 1|not supported)",
@@ -62,12 +65,12 @@ class Capabilities:
             param: The parameter that the endpoint names; "" where it names none.
             message: What it says.
         """
-        culprit = param if param in sent else _named(sent, message)
+        top = re.split(r"[.\[]", param)[0]  # some name a part, such as response_format.json_schema
+        culprit = top if top in sent else _named(sent, message)
         if culprit == "max_tokens":
-            return replace(self, tokens_name="max_completion_tokens")
+            return replace(self, tokens_name=_TOKENS_NAMES[1])
         if culprit == "response_format":
-            lesser = {"json_schema": "json_object", "json_object": ""}.get(self.json_mode)
-            return None if lesser is None else replace(self, json_mode=lesser)
+            return replace(self, json_mode=_JSON_MODES[_JSON_MODES.index(self.json_mode) + 1])
         if culprit == "top_logprobs" and sent["top_logprobs"] > _FEWER_TOP_LOGPROBS:
             return replace(self, top_logprobs=_FEWER_TOP_LOGPROBS)
         if culprit == "logprobs":
@@ -75,6 +78,15 @@ class Capabilities:
         if culprit in ("", "messages", "model", "max_completion_tokens"):
             return None
         return replace(self, dropped=self.dropped | {culprit})
+
+    def joined(self, other: Capabilities) -> Capabilities:
+        """What both allow: threads learn at the same time."""
+        return Capabilities(
+            max(self.tokens_name, other.tokens_name, key=_TOKENS_NAMES.index),
+            max(self.json_mode, other.json_mode, key=_JSON_MODES.index),
+            min(self.top_logprobs, other.top_logprobs),
+            self.dropped | other.dropped,
+        )
 
 
 def _response_format(mode: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,17 +105,35 @@ def _named(sent: Mapping[str, Any], message: str) -> str:
     return max(names, key=len, default="")
 
 
-_known: dict[tuple[str, str], Capabilities] = {}
-_lock = threading.Lock()
+class _Memory:
+    """What this process has learned, by base URL and model."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Capabilities] = {}
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def find(self, base_url: str, model: str) -> Capabilities:
+        with self._lock:
+            return self._known.get((base_url, model), Capabilities())
+
+    def join(self, base_url: str, model: str, found: Capabilities) -> None:
+        with self._lock:
+            known = self._known.get((base_url, model), Capabilities())
+            self._known[base_url, model] = known.joined(found)
 
 
-def known_capabilities(endpoint: str, model: str) -> Capabilities:
+_memory = _Memory()
+
+
+def known_capabilities(base_url: str, model: str) -> Capabilities:
     """What this process has learned of an endpoint and model so far."""
-    with _lock:
-        return _known.get((endpoint, model), Capabilities())
+    return _memory.find(base_url, model)
 
 
-def remember_capabilities(endpoint: str, model: str, found: Capabilities) -> None:
+def remember_capabilities(base_url: str, model: str, found: Capabilities) -> None:
     """Keeps what was learned, for all clients of this process."""
-    with _lock:
-        _known[endpoint, model] = found
+    _memory.join(base_url, model, found)

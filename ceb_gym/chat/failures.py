@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -12,7 +13,16 @@ from ceb_gym.errors import ChatError
 
 _FIRST_WAIT_S = 0.5
 _SHOWN_CHARS = 300
-_NEVER_AGAIN = frozenset({"insufficient_quota", "content_filter", "context_length_exceeded"})
+_NEVER_AGAIN = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "content_filter",
+        "content_policy_violation",
+        "context_length_exceeded",
+    }
+)
 
 
 class Refusal(Exception):
@@ -46,7 +56,7 @@ class Retry(Exception):
 def refusal_of(
     error: Exception, model: str, endpoint: str, timeout_s: float, secret: str
 ) -> Refusal | Retry | ChatError:
-    """Sorts what the openai package raised; the key is cut out of what the endpoint says."""
+    """Sorts what the openai package or its HTTP client raised; cuts the key out of what is said."""
     import openai
 
     if isinstance(error, openai.APITimeoutError):
@@ -55,18 +65,24 @@ def refusal_of(
         cause = error.__cause__ or error
         return Retry(f"{endpoint} cannot be reached: {_said(str(cause), secret)}")
     if not isinstance(error, openai.APIStatusError):
+        kinds = {kind.__name__ for kind in type(error).__mro__}  # of the HTTP package, which one it may be
+        if "TimeoutException" in kinds:
+            return Retry(f"{model} gave no complete answer in {timeout_s:.3g} s.")
+        if "TransportError" in kinds:
+            return Retry(f"{endpoint} broke off its answer: {_said(str(error), secret)}")
         return ChatError(
             f"{endpoint} could not be asked: {type(error).__name__}: {_said(str(error), secret)}"
         )
     body = error.body if isinstance(error.body, Mapping) else {}
-    code = str(body.get("code") or "")
+    codes = {str(body.get("code") or ""), str(body.get("type") or "")}
     said = _said(str(body.get("message") or error.message), secret)
     message = f"{endpoint} answered {error.status_code} for {model}: {said}"
-    if code in _NEVER_AGAIN:
-        return ChatError(f"{message} ({code})")
+    if lasting := codes & _NEVER_AGAIN:
+        return ChatError(f"{message} ({', '.join(sorted(lasting))})")
     if error.status_code == 400 or error.status_code == 422:
         return Refusal(str(body.get("param") or ""), message)
-    if error.status_code in (408, 409, 429) or error.status_code >= 500:
+    passing = error.status_code in (408, 409, 429) or error.status_code >= 500
+    if passing and error.response.headers.get("x-should-retry") != "false":
         return Retry(message, _asked_wait(error.response.headers))
     return ChatError(message)
 
@@ -79,7 +95,9 @@ def wait_before_retry(again: Retry, attempt: int, retries: int, deadline: float)
     """
     if attempt >= retries:
         raise ChatError(f"{again.message} (after {attempt + 1} attempts)") from None
-    wait_s = _FIRST_WAIT_S * 2**attempt if again.wait_s is None else again.wait_s
+    wait_s = again.wait_s
+    if wait_s is None:  # spread out, so that what failed together does not come back together
+        wait_s = _FIRST_WAIT_S * 2**attempt * random.uniform(0.75, 1.25)
     left = deadline - time.monotonic()
     if wait_s >= left:
         raise ChatError(

@@ -17,6 +17,7 @@ _PLAIN = re.compile(rf"({_NUMBER})\s*(%|percent)?", re.IGNORECASE)
 _FRACTION = re.compile(rf"({_NUMBER})\s*(?:/|out of)\s*({_NUMBER})", re.IGNORECASE)
 _CLIPPED_BELOW, _CLIPPED_ABOVE = -0.5, 1.5
 _AMBIGUOUS_UP_TO = 10.0  # 7 may be of 10 or of 100: only above is it plainly a percentage
+_THOUSANDS = re.compile(r"[1-9]\d*,\d{3}\b")  # 1,000 may be one or a thousand
 _TRUE = frozenset({"true", "yes", "productive", "1"})
 _FALSE = frozenset({"false", "no", "unproductive", "0"})
 
@@ -42,10 +43,15 @@ def first_json_object(text: str, field: str) -> dict[str, Any] | None:
     What a model thought before it answered (`<think>...</think>`) is passed over, as are fences and words
     around the object. An answer that was cut off has none.
     """
+    return next((found for found in _objects(_answer(text)) if field in found), None)
+
+
+def _answer(text: str) -> str:
+    """The text after the thoughts; "" where they were cut off. An answer may itself quote the tag."""
+    if text.lstrip().startswith(("{", "`")):
+        return text
     _, thought, answer = text.rpartition("</think>")
-    if not thought and "<think>" in text:
-        return None
-    return next((found for found in _objects(answer) if field in found), None)
+    return "" if not thought and "<think>" in text else answer
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
@@ -89,7 +95,7 @@ def _read_text(text: str, score_range: ScoreRange) -> ReadScore:
             return ReadScore(part / whole, note=f"read {_shown(text)} as a fraction")
         return ReadScore(None, note=f"{_shown(text)} is no share")
     found = _PLAIN.fullmatch(text)
-    if found is None:
+    if found is None or _THOUSANDS.search(text):
         return ReadScore(None, note=f"{_shown(text)} is not one number")
     number = _number(found[1])
     if not found[2]:
@@ -130,7 +136,7 @@ def read_label(value: Any) -> bool | None:
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        return {0.0: False, 1.0: True}.get(float(value))
+        return {0.0: False, 1.0: True}.get(value)
     if isinstance(value, str):
         word = value.strip().strip(".\"'`").lower()
         return True if word in _TRUE else False if word in _FALSE else None

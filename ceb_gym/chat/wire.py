@@ -38,11 +38,18 @@ def _choice(value: Any, seed: int | None) -> ChatChoice:
     choice = value if isinstance(value, dict) else {}
     message = choice.get("message")
     content = message.get("content") if isinstance(message, dict) else None
-    text = content if isinstance(content, str) else ""
+    text = content if isinstance(content, str) else _joined(content)
     finish = choice.get("finish_reason")
     if not text and isinstance(message, dict) and message.get("refusal"):
         finish = "refusal"
     return ChatChoice(clean_text(text), finish if isinstance(finish, str) else "", _tokens(choice), seed)
+
+
+def _joined(content: Any) -> str:
+    """Some endpoints give the text in parts, some of which may be thoughts."""
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
@@ -69,9 +76,13 @@ def _token(value: Mapping[str, Any]) -> TokenLogprob:
 
 
 def _finite(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # JSON knows whole numbers of any size
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _usage(value: Any) -> dict[str, float]:
@@ -82,7 +93,7 @@ def _usage(value: Any) -> dict[str, float]:
         "completion_tokens": _finite(usage.get("completion_tokens")),
         "cached_tokens": _finite(details.get("cached_tokens")) if isinstance(details, dict) else None,
     }
-    return {name: number for name, number in found.items() if number is not None}
+    return {name: number for name, number in found.items() if number is not None and number >= 0}
 
 
 def _shown(text: str) -> str:

@@ -25,10 +25,16 @@ def model(request: pytest.FixtureRequest) -> str:
     return request.node.name
 
 
-@pytest.fixture
-def server() -> Iterator[HTTPServer]:
+@pytest.fixture(scope="session")
+def running_server() -> Iterator[HTTPServer]:
     with HTTPServer(host="127.0.0.1", port=0, threaded=True) as running:
         yield running
+
+
+@pytest.fixture
+def server(running_server: HTTPServer) -> Iterator[HTTPServer]:
+    yield running_server
+    running_server.clear()
 
 
 def one(chat: OpenAIChat, **changes: Any) -> ChatReply:
