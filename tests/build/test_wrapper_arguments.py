@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+from ceb_gym import ConfidenceWrapper
 from ceb_gym.build.arguments import bank_and_scopes, check_arguments, fill_scope, plain_arguments
 from ceb_gym.errors import ConfigurationError
 
@@ -39,8 +41,18 @@ GOOD: dict[str, Any] = {
         {"clock": lambda: 0.0},
     ],
 )
-def test_arguments_that_can_work_are_accepted(changes: dict[str, Any]) -> None:
-    check_arguments({**GOOD, **changes})
+def test_arguments_that_can_work_are_accepted_and_used(changes: dict[str, Any]) -> None:
+    arguments = {**GOOD, **changes}
+    env = ConfidenceWrapper(
+        gym.make("FrozenLake-v1"), "constant:0.1", "memory:", "return:0.9", "defer_below:0.5", **arguments
+    )
+    observation, _ = env.reset(seed=0)
+    shown, reward, *_, info = env.step(0)
+    assert info["ceb"]["decision"] == "defer"
+    assert (shown, reward) == (observation, float(arguments["deferred_reward"] or 0.0))
+    assert env.episode_id.startswith(arguments["run_id"] or "run-1")
+    assert env.pins[0].revision == 0
+    env.close()
 
 
 @pytest.mark.parametrize(

@@ -179,12 +179,24 @@ def damaged(content: bytes) -> dict[str, bytes]:
     )
 
 
+def same_content(content: bytes, other: bytes) -> bool:
+    with np.load(io.BytesIO(content)) as arrays, np.load(io.BytesIO(other)) as others:
+        same = [np.array_equal(arrays[name], others[name]) for name in arrays.files]
+        return arrays.files == others.files and all(same)
+
+
 def test_a_damaged_file_is_never_trusted(tmp_path):
     bank = filled_bank()
     file = save(bank, tmp_path / "index")
-    for content in damaged(file.read_bytes()).values():
+    intact = file.read_bytes()
+    trusted = {}
+    for name, content in damaged(intact).items():
         file.write_bytes(content)
-        reads_all_records(bank, tmp_path / "index")
+        if not reads_all_records(bank, tmp_path / "index"):
+            trusted[name] = content
+    # a few bytes of an archive say nothing about its content, such as the time in it
+    assert len(trusted) < 10 and all(name.startswith("flipped") for name in trusted)
+    assert all(same_content(content, intact) for content in trusted.values())
 
 
 def rewritten(file: Path, name: str, change) -> None:
