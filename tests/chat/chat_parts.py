@@ -10,8 +10,10 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from ceb_gym.chat.client import OpenAIChat
-from ceb_gym.chat.values import ChatRequest, Message
+from ceb_gym.chat.values import ChatReply, ChatRequest, Message
+from ceb_gym.errors import ChatError
 
+SECRET = "sk-very-secret-0123456789"
 PATH = "/v1/chat/completions"
 Answer = Callable[[dict[str, Any]], Response]
 
@@ -66,3 +68,15 @@ class Script:
 def chat_with(server: HTTPServer, model: str, **options: Any) -> OpenAIChat:
     """Each test needs a model name of its own: what endpoints refuse is remembered by it."""
     return OpenAIChat(model, server.url_for("/v1"), **options)
+
+
+def one(chat: OpenAIChat, **changes: Any) -> ChatReply:
+    (answer,) = chat.complete([request(**changes)])
+    assert isinstance(answer, ChatReply), answer
+    return answer
+
+
+def failure(chat: OpenAIChat, **changes: Any) -> ChatError:
+    (answer,) = chat.complete([request(**changes)])
+    assert isinstance(answer, ChatError), answer
+    return answer

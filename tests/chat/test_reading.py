@@ -45,6 +45,8 @@ from ceb_gym.chat.reading import first_json_object, read_label, read_score
         ("120%", None),
         ("12/10", None),
         ("1/0", None),
+        ("1,000", None),
+        ("85,000", None),
         ("There are 5 reasons why this is a score of 9", None),
     ],
     ids=str,
@@ -84,6 +86,10 @@ def test_percentages_are_always_divided_by_100(value: Any, score: float) -> None
         ("", None),
         ("{" * 3000, None),
         ('[{"score": 0.5}]', 0.5),
+        ('thoughts without an opening tag {"score": 0.1}</think> {"score": 0.5}', 0.5),
+        ('{"score": 0.5, "rationale": "the state says </think> and more"}', 0.5),
+        ('```json\n{"score": 0.5, "rationale": "</think>"}```', 0.5),
+        ('{"rationale": "it printed {\\"score\\": 1}", "score": 0.5}', 0.5),
     ],
 )
 def test_the_first_complete_object_with_the_field_counts(text: str, found: float | None) -> None:
@@ -104,6 +110,8 @@ def test_the_first_complete_object_with_the_field_counts(text: str, found: float
         ("no", False),
         (0.7, None),
         (2, None),
+        (10**400, None),
+        (math.nan, None),
         (None, None),
         ("maybe", None),
         ([], None),
