@@ -27,6 +27,7 @@ MIN_LEAF = 5
 _FOLDS = 3
 _LIMIT = 0.003
 _PRECEDENTS = "precedents"
+_LARGEST = 1e30  # scikit-learn compares in single precision
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
@@ -222,7 +223,7 @@ def _trees(count: int) -> ExtraTreesClassifier:
 
 def _matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> FloatArray:
     matrix = np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float64)
-    return np.nan_to_num(matrix, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
+    return np.clip(np.nan_to_num(matrix, copy=False), -_LARGEST, _LARGEST)  # imported features may hold any
 
 
 def _episode_numbers(records: Sequence[Record]) -> IntArray:
