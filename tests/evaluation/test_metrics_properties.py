@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
@@ -17,6 +17,8 @@ from ceb_gym.evaluation.metrics import (
 )
 
 TOLERANCE = 1e-9
+# Values are tested here, not speed: on a busy machine one example of 200 ms would be a failure.
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 EDGES = st.integers(0, 60).map(lambda k: k / 60)
 SCORES = st.one_of(st.floats(0, 1), EDGES, st.integers(0, 10).map(lambda k: k / 10))
 STEPS = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=40)
@@ -50,6 +52,7 @@ def naive_gap(group: list[tuple[float, bool]]) -> float:
     return abs(math.fsum(score - label for score, label in group)) / len(group)
 
 
+@untimed
 @given(STEPS, st.integers(1, 20))
 def test_calibration_errors_equal_their_definition(steps: list[tuple[float, bool]], num_bins: int) -> None:
     confidence, correct = split(steps)
@@ -68,6 +71,7 @@ def test_calibration_errors_equal_their_definition(steps: list[tuple[float, bool
         )
 
 
+@untimed
 @given(STEPS)
 def test_brier_score_equals_scikit_learn(steps: list[tuple[float, bool]]) -> None:
     confidence, correct = split(steps)
@@ -75,6 +79,7 @@ def test_brier_score_equals_scikit_learn(steps: list[tuple[float, bool]]) -> Non
     assert brier_score(confidence, correct) == pytest.approx(theirs, abs=TOLERANCE)
 
 
+@untimed
 @given(STEPS)
 def test_ranking_metrics_equal_scikit_learn(steps: list[tuple[float, bool]]) -> None:
     confidence, correct = split(steps)
@@ -89,6 +94,7 @@ def test_ranking_metrics_equal_scikit_learn(steps: list[tuple[float, bool]]) -> 
     )
 
 
+@untimed
 @given(STEPS)
 def test_auc_equals_the_share_of_won_pairs(steps: list[tuple[float, bool]]) -> None:
     confidence, correct = split(steps)
@@ -100,6 +106,7 @@ def test_auc_equals_the_share_of_won_pairs(steps: list[tuple[float, bool]]) -> N
     assert roc_auc(confidence, correct) == pytest.approx(expected, abs=TOLERANCE)
 
 
+@untimed
 @given(STEPS, st.one_of(st.none(), st.integers(1, 20)))
 def test_brier_parts_are_not_negative_and_add_up(
     steps: list[tuple[float, bool]], num_bins: int | None
@@ -110,6 +117,7 @@ def test_brier_parts_are_not_negative_and_add_up(
     assert sum(parts) == pytest.approx(brier_score(confidence, correct), abs=1e-12)
 
 
+@untimed
 @given(STEPS)
 def test_brier_parts_over_distinct_confidences_are_murphys(steps: list[tuple[float, bool]]) -> None:
     confidence, correct = split(steps)
@@ -123,6 +131,7 @@ def test_brier_parts_over_distinct_confidences_are_murphys(steps: list[tuple[flo
     assert parts == (pytest.approx(reliability, abs=TOLERANCE), pytest.approx(remainder, abs=TOLERANCE))
 
 
+@untimed
 @given(STEPS)
 def test_skill_compares_with_the_constant_base_rate(steps: list[tuple[float, bool]]) -> None:
     confidence, correct = split(steps)
@@ -132,6 +141,7 @@ def test_skill_compares_with_the_constant_base_rate(steps: list[tuple[float, boo
     assert brier_skill(confidence, correct) == pytest.approx(expected, abs=TOLERANCE)
 
 
+@untimed
 @given(STEPS, st.randoms())
 def test_input_order_does_not_matter(steps: list[tuple[float, bool]], random: object) -> None:
     shuffled = list(steps)
