@@ -218,7 +218,12 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     report, bank = tmp_path / "report", tmp_path / "bank.db"
     command = [sys.executable, "-m", "ceb_gym.cli.main", "run", *LIVE, "--labeler", "success?reward_above=0"]
     command += ["--episodes", "100000", "--bank", str(bank), "--report", str(report), "--resamples", "10"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # where these tests run in a shell's background, Ctrl-C is ignored, and every child would inherit that
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, ours)
     try:
         deadline = time.monotonic() + 150  # as a busy machine may need: usually it takes 3 s
         while (
