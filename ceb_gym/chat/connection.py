@@ -62,15 +62,18 @@ class Connection:
             Retry: If it may succeed later.
             ChatError: If it failed for good, or its turn did not come.
         """
+        late = ChatError(
+            f"{self._model} was not asked before the deadline, since other requests took all the time: "
+            "raise deadline_s, or concurrency where the endpoint serves more at once."
+        )
         if not self._slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise ChatError(
-                f"{self._model} was not asked before the deadline, since other requests took all the time: "
-                "raise deadline_s, or concurrency where the endpoint serves more at once."
-            )
+            raise late
         try:
             limit_s = min(timeout_s, deadline - time.monotonic())
+            if limit_s <= 0:
+                raise late
             start()
-            return self._body(sent, max(limit_s, 0.01))
+            return self._body(sent, limit_s)
         finally:
             self._slots.release()
 

@@ -11,6 +11,8 @@ from chat_parts import Answer, Script, chat_with, choice, one, refusal, reply, r
 from pytest_httpserver import HTTPServer
 from werkzeug import Response
 
+from ceb_gym.chat.connection import Connection
+from ceb_gym.chat.endpoint import Endpoint
 from ceb_gym.chat.values import ChatReply
 from ceb_gym.errors import ChatError
 
@@ -87,22 +89,32 @@ def test_no_request_makes_no_answer(server: HTTPServer, model: str) -> None:
 
 
 def test_the_deadline_holds_while_waiting_for_a_turn(server: HTTPServer, model: str) -> None:
-    released = threading.Event()
+    inside, released = threading.Event(), threading.Event()
 
     def hold(_: dict[str, Any]) -> Response:
+        inside.set()
         released.wait(10)
         return reply()
 
     script = Script(server, hold)
-    chat = chat_with(server, model, concurrency=1, timeout_s=0.6, deadline_s=0.6, max_requests=9)
-    started = time.monotonic()
+    connection = Connection(Endpoint(server.url_for("/v1"), None, "OPENAI_API_KEY"), model, 1)
+    sent = {"messages": [{"role": "user", "content": "a"}]}
+    started: list[str] = []
+
+    def post(name: str, wait_s: float) -> None:
+        connection.post(sent, 9.0, time.monotonic() + wait_s, lambda: started.append(name))
+
+    thread = threading.Thread(target=post, args=("first", 9.0))
+    thread.start()
     try:
-        answers = chat.complete([request("a"), request("b"), request("c")])
+        assert inside.wait(10)
+        with pytest.raises(ChatError, match="was not asked before the deadline"):
+            post("second", 0.2)
     finally:
         released.set()
-    assert time.monotonic() - started < 3
-    assert all(isinstance(answer, ChatError) for answer in answers)
-    assert len(script.sent) == 1 == chat.budget.used["requests"]
+        thread.join(10)
+    assert started == ["first"] and len(script.sent) == 1
+    connection.close()
 
 
 def test_a_closed_client_opens_again(server: HTTPServer, model: str) -> None:
