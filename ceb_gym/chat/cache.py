@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from ceb_gym.chat.forking import renew_after_fork
 from ceb_gym.chat.values import ChatChoice, ChatReply, ChatRequest
 from ceb_gym.errors import ChatError, ConfigurationError, ReplyMissingError
 from ceb_gym.types import TokenLogprob
@@ -25,7 +27,7 @@ _SHOWN_CHARS = 80
 class ReplyCache:
     """Replies by all that determines them: endpoint, model and request. Many processes may share one file.
 
-    A connection is opened for each call, so that threads and forked processes need no care.
+    A connection is opened for each call: none is shared between threads or with a forked process.
 
     Args:
         path: The file; made where it is missing, except for replays.
@@ -36,6 +38,8 @@ class ReplyCache:
     def __init__(self, path: str | Path, endpoint: str, *, must_exist: bool = False) -> None:
         self._path = Path(path)
         self._endpoint = endpoint
+        self.renew()
+        renew_after_fork(self)
         if must_exist and not self._path.is_file():
             raise ConfigurationError(
                 f"There are no replies to replay: {path} is no file. Record first with cache_mode=record."
@@ -45,6 +49,10 @@ class ReplyCache:
                 "CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, model TEXT NOT NULL, "
                 "request TEXT NOT NULL, reply TEXT NOT NULL, created_at REAL NOT NULL)"
             )
+
+    def renew(self) -> None:
+        """Writers of one process take turns: SQLite lets those that find the file locked sleep too long."""
+        self._writing = threading.Lock()
 
     def find(self, model: str, request: ChatRequest) -> ChatReply | None:
         """Returns the kept reply, at no cost; None where there is none."""
@@ -67,7 +75,7 @@ class ReplyCache:
         """Keeps a reply unless there is one; returns the one that holds, with its own cost."""
         key, text = self._key(model, request)
         encoded = json.dumps({"choices": [asdict(c) for c in reply.choices], "usage": dict(reply.usage)})
-        with self._connection() as connection:
+        with self._writing, self._connection() as connection:
             added = connection.execute(
                 "INSERT OR IGNORE INTO reply VALUES (?, ?, ?, ?, ?)", (key, model, text, encoded, time.time())
             )
