@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -28,6 +28,7 @@ _FORMAT = (
     "else:\nThought: what to do next and why, in one or two sentences\n"
     "Action: the action, as the environment takes it"
 )
+_REMINDER = "\n\nThe last reply had no line that begins with `Action:`. Keep to the form."
 _CONFIDENCE = "\nConfidence: how sure you are that this action is right or advances the task, from 0 to 100"
 
 
@@ -43,7 +44,8 @@ class _Turn:
 class ReActAgent:
     """Acts by a language model's thought and action, and attaches how it came to it (`TracedAction`).
 
-    A reply without an action is asked for once more with another seed; then its first line is the action. An
+    A reply without an action is asked for once more, with a reminder of the form and another seed; then its
+    first line is the action, or "?" where it is empty. An
     action that a policy deferred is answered with a new one, which sees the reason, at most `max_replans`
     times in one state; then the agent stands by its last.
 
@@ -125,8 +127,9 @@ class ReActAgent:
         return self._last
 
     def _propose(self) -> TracedAction:
-        messages = self._messages()
-        for _ in range(2):
+        *before, last = self._messages()
+        for reminder in ("", _REMINDER):  # at temperature 0 the same prompt would get the same reply
+            messages = (*before, replace(last, content=last.content + reminder))
             parsed = [parse_reply(choice) for choice in self._reply(messages).choices]
             readable = [reply for reply in parsed if reply.action is not None]
             if readable:

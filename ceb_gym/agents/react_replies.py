@@ -11,10 +11,11 @@ from ceb_gym.chat.reading import read_score
 from ceb_gym.chat.values import ChatChoice
 from ceb_gym.types import TokenLogprob
 
-_ACTION = re.compile(r"(?:^|\n)[ \t*]*Action[ \t*]*:[ \t*]*", re.IGNORECASE)
-_NEXT_PART = re.compile(r"\n[ \t*]*(?:Thought|Observation|Confidence|Action)[ \t*\d]*:", re.IGNORECASE)
-_CONFIDENCE = re.compile(r"(?:^|\n)[ \t*]*Confidence[ \t*]*:[ \t*]*([^\n]+)", re.IGNORECASE)
+_ACTION = re.compile(r"(?:^|\n)[ \t*#-]*Action[ \t*\d]*:[ \t*]*", re.IGNORECASE)
+_NEXT_PART = re.compile(r"\n[ \t*#-]*(?:Thought|Observation|Confidence|Action)[ \t*\d]*:", re.IGNORECASE)
+_CONFIDENCE = re.compile(r"(?:^|\n)[ \t*#-]*Confidence[ \t*]*:[ \t*]*([^\n]+)", re.IGNORECASE)
 _FENCED = re.compile(r"```[a-z]*[ \t]*\n?(.*?)\n?```", re.DOTALL)
+_THINKS, _THOUGHT = "<think>", "</think>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,21 @@ class ParsedReply:
 
 
 def parse_reply(choice: ChatChoice) -> ParsedReply:
-    """Reads the first action of a reply, in a fence or backticks or plain; what it thought is left out."""
+    """Reads the first action of a reply, in a fence or backticks or plain.
+
+    Actions that a reasoning model only considers, before `</think>`, are none.
+    """
     text = choice.text
     tokens = choice.tokens or ()
-    found = _ACTION.search(text)
-    stated = _CONFIDENCE.search(text)
+    thought = _end_of_thinking(text)
+    found = _ACTION.search(text[thought:])
+    stated = _CONFIDENCE.search(text[thought:])
     confidence = read_score(stated[1].strip(), score_range="percent").score if stated else None
     if found is None:
         return ParsedReply(text, None, tokens, (), confidence)
-    following = _NEXT_PART.search(text, found.end())
-    start, end = _span(text, found.end(), following.start() if following else len(text))
+    begin = thought + found.end()
+    following = _NEXT_PART.search(text, begin)
+    start, end = _span(text, begin, following.start() if following else len(text))
     action = text[start:end]
     if not action:
         return ParsedReply(text, None, tokens, (), confidence)
@@ -54,13 +60,26 @@ def parse_reply(choice: ChatChoice) -> ParsedReply:
 
 
 def first_line(reply: ParsedReply) -> ParsedReply:
-    """The reply with its first line that is not empty as the action, where it says none; "?" without any."""
-    line = next((line.strip() for line in reply.text.splitlines() if line.strip()), "")
+    """The reply with its first line that is not empty as the action, where it says none; "?" without any.
+
+    Lines before `</think>` do not count.
+    """
+    thought = _end_of_thinking(reply.text)
+    line = next((line.strip() for line in reply.text[thought:].splitlines() if line.strip()), "")
     if not line:
         return replace(reply, action="?")
-    start = reply.text.index(line)
+    start = reply.text.index(line, thought)
     tokens = _tokens_of(reply.tokens, reply.text, start, start + len(line))
     return replace(reply, action=line, action_tokens=tokens)
+
+
+def _end_of_thinking(text: str) -> int:
+    """Where the answer begins. Servers may leave out `<think>`; an action may hold `</think>` itself."""
+    end = text.find(_THOUGHT)
+    begin = end + len(_THOUGHT)
+    if text.lstrip().startswith(_THINKS):
+        return begin if end >= 0 else len(text)
+    return begin if end >= 0 and _ACTION.search(text[begin:]) else 0
 
 
 def _span(text: str, start: int, end: int) -> tuple[int, int]:

@@ -81,6 +81,8 @@ def test_an_unreadable_reply_is_asked_for_again_and_then_its_first_line_is_the_a
     assert action == "blue then" and len(chat.requests) == 2
     assert "".join(token.token for token in action.trace.tokens).strip() == "blue then"
     assert chat.requests[0].seed != chat.requests[1].seed
+    assert "no line that begins with `Action:`" in prompt(chat, 1)
+    assert "no line that begins" not in prompt(chat, 0)
 
 
 def test_samples_vote_by_their_mass_and_travel_with_the_action() -> None:

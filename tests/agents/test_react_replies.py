@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ceb_gym.agents.react_replies import parse_reply, sequence_logprob
+from ceb_gym.agents.react_replies import first_line, parse_reply, sequence_logprob
 from ceb_gym.chat.values import ChatChoice
 from ceb_gym.types import TokenLogprob
 
@@ -20,6 +20,13 @@ def tokens(*texts: str) -> tuple[TokenLogprob, ...]:
         ("Action:\n```bash\nls -l\npwd\n```\ndone", "ls -l\npwd"),
         ("Action: echo a\necho b\nConfidence: 80", "echo a\necho b"),
         ("Action: ls\nThought: then\nAction: pwd", "ls"),
+        ("Thought: x\nAction 1: ls", "ls"),
+        ("### Action:\nls", "ls"),
+        ("- Action: ls\n- Confidence: 3", "ls"),
+        ("<think>\nAction: rm -rf x\n</think>\nAction: ls", "ls"),
+        ("Action: rm -rf x?\n</think>Action: ls", "ls"),
+        ("<think>\nAction: rm -rf x", None),
+        ('Action: echo "</think>"', 'echo "</think>"'),
         ("Action:", None),
         ("Action: ``", "``"),
         ("I would list the files.", None),
@@ -41,6 +48,17 @@ def test_the_action_span_holds_the_tokens_of_the_action_alone() -> None:
     parsed = parse_reply(ChatChoice(text, tokens=(*written, TokenLogprob("", -9.0, (), True))))
     assert [token.token for token in parsed.action_tokens] == [" l", "s -", "l"]
     assert sequence_logprob(parsed.tokens) == -sum(range(9))
+
+
+def test_the_span_after_thinking_is_that_of_the_action_taken() -> None:
+    written = tokens("<think>", "\nAction:", " ls", "</think>", "\nAction:", " ls")
+    parsed = parse_reply(ChatChoice("".join(token.token for token in written), tokens=written))
+    assert [token.logprob for token in parsed.action_tokens] == [-5.0]
+
+
+def test_the_first_line_stands_in_only_where_it_was_not_thought() -> None:
+    assert first_line(parse_reply(ChatChoice("<think>\nrm -rf x\n</think>\nls"))).action == "ls"
+    assert first_line(parse_reply(ChatChoice("<think>\nrm -rf x"))).action == "?"
 
 
 def test_tokens_that_spell_another_text_give_no_span() -> None:
