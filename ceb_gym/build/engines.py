@@ -24,11 +24,11 @@ from ceb_gym.engine.learning import Learner, LearnMode
 from ceb_gym.errors import ConfigurationError
 from ceb_gym.protocols import Bank
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a wrapper may be freed, and give its engine back, while this thread holds it
 _shared: dict[tuple[Any, ...], list[Any]] = {}  # key -> [engine, number of users, configuration]
 if hasattr(os, "register_at_fork"):
     # another thread may hold the lock at the moment of the fork; the child must not wait for it for ever
-    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock(), _shared={}))
+    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.RLock(), _shared={}))
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def close_engine(engine: Engine) -> None:
     if engine.pid != os.getpid():
         return  # the parent's
     with _lock:
-        key = next((key for key, entry in _shared.items() if entry[0] is engine), None)
+        key = next((key for key, entry in list(_shared.items()) if entry[0] is engine), None)
         if key is None:
             return
         entry = _shared[key]
